@@ -26,7 +26,6 @@ BY_RENAMES = frozenset(("test_recovery", "test_streams"))
 _CONTENT = "the ETag of S3 is the content's; a file that was written again is another one"
 _ADDED = "Hadoop's magic jobs are on S3"
 S3_ALONE = {
-    "test_a_job_that_was_decided_with_such_a_key_can_be_undone": "a tree refuses the Create",
     "test_a_refused_complete_without_condition_undoes_nothing": "a tree refuses the Create",
     "test_a_plan_that_cannot_be_read_for_a_revert_is_told_as_incomplete": _CONTENT,
     "test_an_append_below_that_is_half_completed_keeps_its_files": _CONTENT,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
-from typing import Any
+from itertools import count, repeat
+from typing import Any, TypeVar
 
 import pytest
 
@@ -20,12 +21,19 @@ from tests.concrete import attempt_of, upload_of
 DEST = "s3://bucket/t"
 
 
+def write(task: mc.Task | mc.Writing, name: str = "a.csv", body: bytes = b"1", **terms: Any) -> Any:
+    """A file of a task, or of a block, is written and closed."""
+    file: Any
+    with task.open(name, **terms) as file:
+        file.write(body)
+    return file
+
+
 def committed_task(job: mc.Job, task: str, files: Mapping[str, bytes]) -> TaskCommit:
     """One attempt of a task that writes these files and commits."""
     with job.task(task) as attempt:
         for name, body in files.items():
-            with attempt.open(name) as f:
-                f.write(body)
+            write(attempt, name, body)
     return attempt.result
 
 
@@ -49,6 +57,33 @@ def visible(store: MemoryStore) -> dict[str, bytes]:
 
 def control(store: MemoryStore) -> list[str]:
     return [key for key in store.keys() if "/__magic" in key]
+
+
+def remains(store: MemoryStore) -> tuple[dict[str, bytes], list[str], list[str]]:
+    """What readers see, the keys of the open uploads, and the names of the control objects."""
+    uploads = [upload.key for upload in store.open_uploads()]
+    return visible(store), uploads, [key.rpartition("/")[2] for key in control(store)]
+
+
+def record_of(job: mc.Job | str) -> str:
+    """The key of a job's record."""
+    return f"t/__magic_job-{job if isinstance(job, str) else job.id}/_job.json"
+
+
+E = TypeVar("E", bound=BaseException)
+
+
+def raises(
+    error: type[E] | tuple[type[E], ...],
+    call: Callable[..., object],
+    *args: object,
+    match: str | None = None,
+    **named: object,
+) -> E:
+    """The error that a call raises, for its fields."""
+    with pytest.raises(error, match=match) as caught:
+        call(*args, **named)
+    return caught.value
 
 
 class StillClock:
@@ -108,7 +143,8 @@ def fitting(fits: Fits) -> Callable[[Request], object]:
 
 
 class At:
-    """Does something at the n-th request that fits, once: before it, or after it took effect."""
+    """Does something at the n-th request that fits, once: before it, or after it took effect. As a
+    context: it was done in the block."""
 
     def __init__(
         self,
@@ -117,18 +153,26 @@ class At:
         deed: Callable[[], Any] | BaseException,
         *,
         after: bool = False,
+        nth: int = 1,
     ) -> None:
         """``deed``: a call, or an error to raise."""
         self._fits = fitting(fits)
         self._deed = deed
+        self._count, self._nth = count(1), nth
         self.done = False
         if after:
             store.after = lambda request, reply: self._look(request)
         else:
             store.before = lambda request: self._look(request)
 
+    def __enter__(self) -> None:
+        """Begin a block in which it is done."""
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        assert error or self.done
+
     def _look(self, request: Request) -> None:
-        if not self.done and self._fits(request):
+        if not self.done and self._fits(request) and next(self._count) == self._nth:
             self.done = True
             if isinstance(self._deed, BaseException):
                 raise self._deed
@@ -150,18 +194,28 @@ STATUS = {mc.PermissionDenied: 403, InvalidRequest: 400, NotSupported: 501}
 """Of the errors that a class stands for."""
 
 
-def raising(fits: Fits, error: BaseException | type[BaseException]) -> Callable[..., None]:
-    """A hook: each request that fits fails, before or after it takes effect."""
-
+def raising(
+    fits: Fits, error: BaseException | type[BaseException], *, times: int | None = None
+) -> Callable[..., None]:
+    """A hook: each request that fits, or so many, fails, before or after it takes effect."""
     does = fitting(fits)
+    left = iter(range(times)) if times is not None else repeat(0)
     if isinstance(error, type) and issubclass(error, StoreError):
         error = error("refused", status=STATUS.get(error, 0))
 
     def hook(request: Request, *_: object) -> None:
-        if does(request):
+        if does(request) and next(left, None) is not None:
             raise error
 
     return hook
+
+
+def noted(store: MemoryStore, fits: Fits) -> list[Request]:
+    """The requests that fit, from now on."""
+    does = fitting(fits)
+    found: list[Request] = []
+    store.before = lambda request: found.append(request) if does(request) else None
+    return found
 
 
 def failing(
@@ -178,9 +232,10 @@ def refusing(
     error: BaseException | type[BaseException],
     *,
     after: bool = False,
+    times: int | None = None,
 ) -> Iterator[None]:
     """In the block each request that fits fails, before or after it takes effect."""
-    setattr(store, "after" if after else "before", raising(fits, error))
+    setattr(store, "after" if after else "before", raising(fits, error, times=times))
     yield
     setattr(store, "after" if after else "before", None)
 
@@ -224,10 +279,7 @@ def dies_at(
 
 def killed_at(s3: MemoryStore, verb: str, key: str, job: mc.Job) -> None:
     """The driver of a job is killed while it commits, before such a request."""
-    failing(s3, verb, key, Crash)
-    with pytest.raises(Crash):
-        job.commit()
-    s3.before = None
+    dies_at(s3, f"{verb} {key}", job.commit)
 
 
 def half_completed(s3: MemoryStore, *, mode: Mode = "append") -> mc.Job:
@@ -242,6 +294,5 @@ def half_completed(s3: MemoryStore, *, mode: Mode = "append") -> mc.Job:
 def one_file(job: mc.Job, **handle: str) -> mc.Task:
     """An attempt with one closed file; one that others may share, if ``attempt`` names it."""
     task = job.task("1", **handle)
-    with task.open("a.csv") as f:
-        f.write(b"1")
+    write(task)
     return task

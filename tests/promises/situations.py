@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import magic_committer as mc
 from magic_committer.errors import InvalidRequest, PermissionDenied, Unanswered
+from magic_committer.options import Mode
 from magic_committer.protocol.record import JOB_METADATA
-from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.stores.memory import MemoryStore
 from tests.hadoops import HadoopJob, complete, leave_job
-from tests.promises.hands import DEST, committed_task, control, visible
+from tests.promises.hands import (
+    DEST,
+    control,
+    job_of,
+    raises,
+    raising,
+    record_of,
+    refusing,
+    visible,
+)
 from tests.promises.machine import HOUR, Machine
 
 Step = Callable[[], object]
@@ -20,6 +31,8 @@ End = Callable[[MemoryStore, object], None]
 BOTH = ("t/1.csv", "t/2.csv")
 MANY = tuple(f"t/{number:02}.csv" for number in range(25))
 """More keys than a line names."""
+MAGIC = f"{DEST}/__magic_job-7/job-7/00/tasks/a/__base/x.csv"
+"""A path of a job that is not started."""
 
 
 @dataclass(frozen=True)
@@ -90,178 +103,124 @@ def as_before(s3: MemoryStore, before: object) -> None:
 NONE = shows()
 
 
-def failing(
-    machine: Machine, verb: str, ends_with: str, error: Exception, then: Step
-) -> Callable[[], object]:
+def on_a_store_that(machine: Machine, fails: str, error: Exception, then: Step) -> Step:
     """The step, on a store that fails such requests."""
 
     def step() -> object:
-        def before(request: Request) -> None:
-            if request.verb == verb and request.key.endswith(ends_with):
-                raise error
-
-        machine.s3.before = before
+        machine.s3.before = raising(fails, error)
         return then()
 
     return step
 
 
-def young(machine: Machine) -> Step:
-    """A running job of which something changed lately."""
-    job = machine.job("running")
-    return lambda: mc.recover(DEST, job.id)
+DENIED = PermissionDenied("not this key", status=403)
+SILENT = Unanswered("no answer")
+
+
+def job(*names: str, mode: Mode = "append") -> mc.Job:
+    """A job of one task with these files."""
+    return job_of(dict.fromkeys(names, b"1"), mode=mode)
+
+
+def drop(s3: MemoryStore, *keys: str) -> None:
+    """The store loses the uploads."""
+    for key in keys:
+        s3.drop_upload(s3.open_uploads(key)[0].upload_id)
 
 
 def rival(machine: Machine) -> Step:
     """Another job lives, or looks so."""
-    job = mc.start(DEST, mode="replace")
-    committed_task(job, "1", {"1.csv": b"1"})
+    job("1.csv", mode="replace")
     machine.later(HOUR)
     return lambda: mc.start(DEST, mode="replace")
 
 
 def lost(machine: Machine) -> Step:
     """A decided job has lost an upload."""
-    job = machine.job("committing")
-    machine.s3.drop_upload(machine.s3.open_uploads("t/2.csv")[0].upload_id)
-    return job.commit
+    decided = machine.job("committing")
+    drop(machine.s3, "t/2.csv")
+    return decided.commit
 
 
 def many_lost(machine: Machine) -> Step:
     """A decided job has lost more uploads than a line names."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {key[2:]: b"1" for key in MANY})
+    decided = job(*(key[2:] for key in MANY))
+    with refusing(machine.s3, "complete_upload", DENIED):
+        raises(mc.CommitIncomplete, decided.commit)
 
     def step() -> object:
-        for key in MANY:
-            machine.s3.drop_upload(machine.s3.open_uploads(key)[0].upload_id)
-        return mc.recover(DEST, job.id)
+        drop(machine.s3, *MANY)
+        return mc.recover(DEST, decided.id)
 
-    denied = PermissionDenied("not now", status=403)
-    try:
-        failing(machine, "complete_upload", "", denied, job.commit)()
-    except mc.CommitIncomplete:
-        machine.s3.before = None
     return step
 
 
 def refused(machine: Machine) -> Step:
     """The store will not complete an upload that is open."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"1.csv": b"1", "2.csv": b"22"})
     wrong = InvalidRequest("the checksum is wrong", status=400, code="BadDigest")
-    return failing(machine, "complete_upload", "2.csv", wrong, job.commit)
+    then = job("1.csv", "2.csv").commit
+    return on_a_store_that(machine, "complete_upload *2.csv", wrong, then)
 
 
 def unfinished(machine: Machine) -> Step:
     """The store stops to answer after the decision."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"1.csv": b"1", "2.csv": b"22"})
-    return failing(machine, "complete_upload", "2.csv", Unanswered("no answer"), job.commit)
+    then = job("1.csv", "2.csv").commit
+    return on_a_store_that(machine, "complete_upload *2.csv", SILENT, then)
 
 
 def outstanding(machine: Machine) -> Step:
     """What the job replaces may not be deleted."""
     machine.s3.put_object("t/old.csv", b"old")
-    job = mc.start(DEST, mode="replace")
-    committed_task(job, "1", {"1.csv": b"1"})
-    denied = PermissionDenied("not this key", status=403)
-    return failing(machine, "delete_one", "old.csv", denied, job.commit)
+    then = job("1.csv", mode="replace").commit
+    return on_a_store_that(machine, "delete_one *old.csv", DENIED, then)
 
 
 def many_outstanding(machine: Machine) -> Step:
     """More of what the job replaces may not be deleted than a line names."""
     for key in MANY:
         machine.s3.put_object(key, b"old")
-    job = mc.start(DEST, mode="replace")
-    committed_task(job, "1", {"new": b"1"})
-    denied = PermissionDenied("not this key", status=403)
-    return failing(machine, "delete_one", ".csv", denied, job.commit)
-
-
-def abort_of_decided(machine: Machine) -> Step:
-    """A job that is committing is not aborted unasked."""
-    job = machine.job("committing")
-    return lambda: mc.abort(DEST, job.id)
+    then = job("new", mode="replace").commit
+    return on_a_store_that(machine, "delete_one *.csv", DENIED, then)
 
 
 def half_undone(machine: Machine) -> Step:
     """A job that is being undone is not undone yet."""
-    job = machine.job("committing")
-    denied = PermissionDenied("not this key", status=403)
-    then = lambda: mc.abort(DEST, job.id, revert=True)  # noqa: E731
-    return failing(machine, "delete_one", "1.csv", denied, then)
-
-
-def unclear(machine: Machine) -> Step:
-    """The decision gets no clear answer."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"1.csv": b"1"})
-    return failing(machine, "put", "_job.json", Unanswered("no answer"), job.commit)
-
-
-def no_task(machine: Machine) -> Step:
-    """A job without any task is committed."""
-    return mc.start(DEST).commit
-
-
-def no_result(machine: Machine) -> Step:
-    """The list of results is empty."""
-    job = mc.start(DEST, accept="results")
-    return lambda: job.commit([])
-
-
-def task_missing(machine: Machine) -> Step:
-    """One task of two has committed."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"1.csv": b"1"})
-    return lambda: job.commit(expect=2)
+    decided = machine.job("committing")
+    then = lambda: mc.abort(DEST, decided.id, revert=True)  # noqa: E731
+    return on_a_store_that(machine, "delete_one *1.csv", DENIED, then)
 
 
 def nobodys_set(machine: Machine) -> Step:
     """A pendingset says nowhere whose it is."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"1.csv": b"1"})
-    machine.s3.put_object(f"t/__magic_job-{job.id}/job-{job.id}/00/x.pendingset", b"{}")
-    return job.commit
-
-
-def magic_path(machine: Machine) -> Step:
-    """A magic path names a job that is not started."""
-    path = f"{DEST}/__magic_job-7/job-7/00/tasks/a/__base/x.csv"
-    return lambda: mc.open_magic(path)
+    begun = job("1.csv")
+    machine.s3.put_object(f"t/__magic_job-{begun.id}/job-{begun.id}/00/x.pendingset", b"{}")
+    return begun.commit
 
 
 def record_gone(machine: Machine) -> Step:
     """Nobody can tell what became of the job."""
-    job = mc.Job.from_dict(mc.start(DEST).to_dict() | {"state": "absent"})
-    machine.s3.delete_object(f"t/__magic_job-{job.id}/_job.json")
-    return lambda: job.task("1")
+    gone = mc.Job.from_dict(mc.start(DEST).to_dict() | {"state": "absent"})
+    machine.s3.delete_object(record_of(gone))
+    return lambda: gone.task("1")
 
 
 def young_unreadable(machine: Machine) -> Step:
     """A record that cannot be read tells nothing."""
-    job = machine.job("running")
-    machine.s3.put_object(f"t/__magic_job-{job.id}/_job.json", b"{")
-    return lambda: mc.force_abort(DEST, job.id)
+    running = machine.job("running")
+    machine.s3.put_object(record_of(running), b"{")
+    return lambda: mc.force_abort(DEST, running.id)
 
 
 def nothing_to_give_up(machine: Machine) -> Step:
     """A job is given up that has no record, and has left something."""
-    job = machine.job("running")
-    machine.s3.delete_object(f"t/__magic_job-{job.id}/_job.json")
-    return lambda: mc.force_abort(DEST, job.id)
+    running = machine.job("running")
+    machine.s3.delete_object(record_of(running))
+    return lambda: mc.force_abort(DEST, running.id)
 
 
 def hadoops(machine: Machine) -> HadoopJob:
     """A job whose JVM is dead."""
     return leave_job(machine.s3, "3.5.0")
-
-
-def young_hadoops(machine: Machine) -> Step:
-    """What its JVM sent last may still land."""
-    hadoops(machine)
-    return lambda: mc.adopt(DEST, "hadoops")
 
 
 def adopted_twice(machine: Machine) -> Step:
@@ -276,7 +235,7 @@ def adoption_unclear(machine: Machine) -> Step:
     hadoops(machine)
     machine.later(HOUR)
     then = lambda: mc.adopt(DEST, "hadoops")  # noqa: E731
-    return failing(machine, "put", "hadoops/_job.json", Unanswered("no answer"), then)
+    return on_a_store_that(machine, "put *hadoops/_job.json", SILENT, then)
 
 
 def half_published(machine: Machine) -> Step:
@@ -303,8 +262,7 @@ def litter(machine: Machine) -> Step:
 
 def unreadable_rival(machine: Machine) -> Step:
     """A job that would replace data meets another one whose record is cut short."""
-    other = mc.start(DEST)
-    machine.s3.put_object(f"t/__magic_job-{other.id}/_job.json", b"{}")
+    machine.s3.put_object(record_of(mc.start(DEST)), b"{}")
     machine.later(2 * HOUR)
     return lambda: mc.start(DEST, mode="overwrite")
 
@@ -312,7 +270,7 @@ def unreadable_rival(machine: Machine) -> Step:
 HADOOPS = ("t/part-00000.txt", "t/part-00001.txt", "t/sub/part-00000-b.txt")
 
 SITUATIONS = {
-    "young": Situation(young, (NONE,)),
+    "young": Situation(lambda m: partial(mc.recover, DEST, m.job("running").id), (NONE,)),
     "rival": Situation(rival, (NONE,)),
     "lost": Situation(lost, (shows("t/1.csv"), NONE)),
     "many lost": Situation(many_lost, (NONE, NONE)),
@@ -325,19 +283,27 @@ SITUATIONS = {
         outstanding, (as_before, shows("t/1.csv", "t/old.csv")), stays_broken=True
     ),
     "many outstanding": Situation(many_outstanding, (shows("t/new"), shows("t/new"))),
-    "abort of a decided job": Situation(abort_of_decided, (shows(*BOTH), NONE)),
+    "abort of a decided job": Situation(
+        lambda m: partial(mc.abort, DEST, m.job("committing").id), (shows(*BOTH), NONE)
+    ),
     "half undone": Situation(half_undone, (NONE, unchanged)),
-    "unclear": Situation(unclear, (unchanged,)),
-    "no task": Situation(no_task, (NONE, NONE)),
-    "no result": Situation(no_result, (NONE, NONE)),
-    "a task is missing": Situation(task_missing, (NONE,)),
+    "unclear": Situation(
+        lambda m: on_a_store_that(m, "put *_job.json", SILENT, job("1.csv").commit), (unchanged,)
+    ),
+    "no task": Situation(lambda _: mc.start(DEST).commit, (NONE, NONE)),
+    "no result": Situation(
+        lambda _: partial(mc.start(DEST, accept="results").commit, []), (NONE, NONE)
+    ),
+    "a task is missing": Situation(lambda _: partial(job("1.csv").commit, expect=2), (NONE,)),
     "nobody's set": Situation(nobodys_set, (unchanged, NONE)),
-    "magic path": Situation(magic_path, (running,)),
+    "magic path": Situation(lambda _: partial(mc.open_magic, MAGIC), (running,)),
     "record gone": Situation(record_gone, (unchanged,)),
     "unreadable rival": Situation(unreadable_rival, (unchanged,)),
     "young and unreadable": Situation(young_unreadable, (tidy,)),
     "nothing to give up": Situation(nothing_to_give_up, (tidy,), later=2 * HOUR),
-    "young Hadoop job": Situation(young_hadoops, (running,), as_commands=(shows(*HADOOPS),)),
+    "young Hadoop job": Situation(
+        lambda m: partial(mc.adopt, DEST, hadoops(m).id), (running,), as_commands=(shows(*HADOOPS),)
+    ),
     "adopted twice": Situation(adopted_twice, (shows(*HADOOPS), NONE)),
     "adoption unclear": Situation(adoption_unclear, (running,), as_commands=(shows(*HADOOPS),)),
     "half published": Situation(half_published, (shows(*HADOOPS), shows(HADOOPS[0]))),

@@ -10,20 +10,29 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.commit.outcome import UNREAD_AGAIN
-from magic_committer.errors import InvalidRequest, Unanswered
+from magic_committer.errors import InvalidRequest, PermissionDenied, Unanswered
 from magic_committer.protocol.rules import Marker, may_replace_marker
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store
 from tests.promises.hands import (
     DEST,
+    At,
     Crash,
     committed_task,
     control,
+    dies_at,
     job_of,
+    noted,
+    raises,
     raising,
+    record_of,
     refusing,
+    remains,
     visible,
+    write,
 )
+
+BOTH = {"t/a.csv": b"1", "t/b.csv": b"22"}
 
 
 def decided(s3: MemoryStore, *, visible: str = "") -> mc.Job:
@@ -36,71 +45,50 @@ def decided(s3: MemoryStore, *, visible: str = "") -> mc.Job:
             raise Crash
 
     s3.before = dies
-    with pytest.raises(Crash):
-        job.commit()
+    raises(Crash, job.commit)
     s3.before = None
     return job
 
 
-def completing(key: str, request: Request) -> bool:
-    return (request.verb, request.key) == ("complete_upload", key)
-
-
 def test_accept_takes_no_file_whose_upload_is_open(s3: MemoryStore) -> None:
-    """I2: a key that the operator accepts is not taken as it is while its upload only could not be
-    completed yet: it stays unfinished, and is completed by the next call."""
+    """I2: a key is taken as it is if the operator named it and its upload is gone."""
     job = decided(s3)
-    with refusing(s3, lambda r: completing("t/a.csv", r), Unanswered("not now")):
-        with pytest.raises(mc.CommitIncomplete) as raised:
-            mc.recover(DEST, job.id, accept=["t/a.csv"])
-        assert raised.value.unfinished == ("t/a.csv",)
+    with refusing(s3, "complete_upload t/a.csv", Unanswered):
+        raised = raises(mc.CommitIncomplete, mc.recover, DEST, job.id, accept=["t/a.csv"])
+        assert raised.unfinished == ("t/a.csv",)
     assert mc.recover(DEST, job.id).outcome == "committed"
-    assert visible(s3) == {"t/a.csv": b"1", "t/b.csv": b"22"}
-
-
-def test_accept_takes_the_keys_it_names_and_no_other(s3: MemoryStore) -> None:
-    """I2: of two uploads that were aborted the operator accepts one; the other is unresolved."""
+    assert visible(s3) == BOTH
     job = decided(s3)
     for upload in s3.open_uploads():
         s3.drop_upload(upload.upload_id)
-    with pytest.raises(mc.CommitIncomplete) as raised:
-        mc.recover(DEST, job.id, accept=["t/a.csv"])
-    assert raised.value.unresolved == ("t/b.csv",)
+    raised = raises(mc.CommitIncomplete, mc.recover, DEST, job.id, accept=["t/a.csv"])
+    assert raised.unresolved == ("t/b.csv",)
 
 
 def test_a_pendingset_that_is_gone_leaves_the_job_incomplete(s3: MemoryStore) -> None:
     """I2: a decided job of which a pendingset was deleted is never called committed."""
     job = decided(s3)
-    for key in control(s3):
-        if key.endswith(".pendingset"):
-            s3.delete_one(key)
-            break
-    with pytest.raises(mc.CommitIncomplete):
-        mc.recover(DEST, job.id)
+    s3.delete_one(next(key for key in control(s3) if key.endswith(".pendingset")))
+    raises(mc.CommitIncomplete, mc.recover, DEST, job.id)
     assert mc.attach(DEST, job.id).state == "committing"
 
 
 def test_another_jobs_object_is_not_ours() -> None:
-    """I2: another job has overwritten our file before our Complete was known to have succeeded: its
-    token tells, and the key is unresolved."""
+    """I2: another job has overwritten our file: its token tells, and the key is unresolved."""
     with memory_store(forgetful_complete=True) as s3:
         job = decided(s3, visible="t/a.csv")
         assert "t/a.csv" in s3.keys()
-        with mc.write(DEST, mark_success=False) as other, other.open("a.csv", unique=False) as f:
-            f.write(b"!")
-        with pytest.raises(mc.CommitIncomplete) as raised:
-            mc.recover(DEST, job.id)
-        assert raised.value.unresolved == ("t/a.csv",)
+        with mc.write(DEST, mark_success=False) as other:
+            write(other, "a.csv", b"!", unique=False)
+        assert raises(mc.CommitIncomplete, mc.recover, DEST, job.id).unresolved == ("t/a.csv",)
         assert s3.body("t/a.csv") == b"!"
 
 
 def test_a_listing_that_is_late_costs_no_file(s3: MemoryStore) -> None:
-    """I2: a listing still shows an upload that was completed, by a name that is ours: no abort is
-    sent for it, for there are stores where that takes the object."""
+    """I2: no abort is sent for a completed upload that a listing still shows."""
     job = mc.start(DEST)
     committed_task(job, "1", {f"a-mcj{job.uuid}.csv": b"1"})
     (listed,) = s3.open_uploads()
-    aborted: list[str] = []
 
     def late(request: Request, reply: Any) -> Any:
         if request.verb != "list_uploads" or isinstance(reply, Exception):
@@ -108,54 +96,38 @@ def test_a_listing_that_is_late_costs_no_file(s3: MemoryStore) -> None:
         page, bound = reply
         return replace(page, uploads=(listed,)), bound
 
-    def note(request: Request) -> None:
-        if request.verb == "abort_upload":
-            aborted.append(request.key)
-
-    s3.before, s3.after = note, late
+    aborts = noted(s3, "abort_upload")
+    s3.after = late
     job.commit()
     s3.before = s3.after = None
-    assert aborted == []
+    assert aborts == []
     assert visible(s3) == {listed.key: b"1"}
 
 
 def test_a_failure_says_if_the_record_could_not_be_read_again(s3: MemoryStore) -> None:
-    """I10: another process undoes the job while this one completes its files. This one fails at a
-    file, and its last look at the record fails too: it says that the job was committed when it
-    last knew. The next call tells what became of it."""
+    """I10: who fails at a file and cannot read the record says what it last knew."""
     job = decided(s3)
-    undone: list[Request] = []
 
-    def before(request: Request) -> None:
-        if undone:
-            if request.verb == "get" and request.key == f"t/__magic_job-{job.id}/_job.json":
-                raise mc.PermissionDenied("its token has expired", operation="get_object")
-        elif completing("t/a.csv", request):
-            undone.append(request)
-            s3.before = None
-            assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
-            s3.before = before
+    def undo() -> None:
+        assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
+        expired = mc.PermissionDenied("its token has expired", operation="get_object")
+        s3.before = raising(f"get {record_of(job)}", expired)
 
-    s3.before = before
-    with pytest.raises(mc.CommitIncomplete, match=UNREAD_AGAIN) as raised:
-        mc.recover(DEST, job.id)
-    assert "its token has expired" in str(raised.value)
+    At(s3, "complete_upload t/a.csv", undo)
+    raised = raises(mc.CommitIncomplete, mc.recover, DEST, job.id, match=UNREAD_AGAIN)
+    assert "its token has expired" in str(raised)
     s3.before = None
-    with pytest.raises(mc.JobNotRunning) as told:
-        mc.attach(DEST, job.id).commit()
-    assert told.value.outcome == "reverted"
+    assert raises(mc.JobNotRunning, mc.attach(DEST, job.id).commit).outcome == "reverted"
     assert visible(s3) == {}
 
 
 def test_what_another_process_has_ended_meanwhile_is_told_as_ended(s3: MemoryStore) -> None:
-    """I10: all files are visible, and the store refuses that the record says so. Meanwhile another
-    process ends the job: it is told as committed, not as incomplete."""
+    """I10: the store refuses "completed", another process ends the job: it is committed."""
     job = decided(s3)
-    record = f"t/__magic_job-{job.id}/_job.json"
     refused: list[str] = []
 
     def before(request: Request) -> None:
-        if request.key == record and (request.verb == "put" or refused):
+        if request.key == record_of(job) and (request.verb == "put" or refused):
             refused.append(request.verb)
             if request.verb == "put":
                 raise InvalidRequest("not this one", status=400)
@@ -166,12 +138,7 @@ def test_what_another_process_has_ended_meanwhile_is_told_as_ended(s3: MemorySto
     s3.before = before
     assert mc.recover(DEST, job.id).outcome == "committed"
     assert refused == ["put", "get", "get"]
-    assert visible(s3) == {"t/a.csv": b"1", "t/b.csv": b"22"}
-
-
-def refused() -> mc.PermissionDenied:
-    """The store's answer to a key that it protects."""
-    return mc.PermissionDenied("no", operation="delete_object", status=403, attempts=1)
+    assert visible(s3) == BOTH
 
 
 def test_an_old_marker_that_cannot_be_deleted_is_told_as_an_unfinished_job(
@@ -180,67 +147,52 @@ def test_an_old_marker_that_cannot_be_deleted_is_told_as_an_unfinished_job(
     """The job is decided: who gets a bare 403 would take it for a refusal that left nothing."""
     s3.put_object("t/_SUCCESS", b"")
     job = job_of({"new.csv": b"new"}, mode="replace")
-
-    s3.before = raising("delete_one t/_SUCCESS", refused())
-    with pytest.raises(mc.CommitIncomplete, match="the old _SUCCESS could not be deleted"):
+    with (
+        refusing(s3, "delete_one t/_SUCCESS", PermissionDenied),
+        pytest.raises(mc.CommitIncomplete, match="the old _SUCCESS could not be deleted"),
+    ):
         job.commit()
-    s3.before = None
     assert job.commit().outcome == "committed"
     assert set(visible(s3)) == {"t/new.csv"}
 
 
 def test_lost_and_unfinished_files_are_told_apart(s3: MemoryStore) -> None:
-    """Of one the upload is gone for good, of another the store only did not answer: the first takes
-    an operator, the second takes time."""
+    """A lost upload takes an operator; a store that did not answer takes time."""
     job = job_of({"gone.csv": b"1", "slow.csv": b"2"})
-    gone = next(u for u in s3.open_uploads() if "gone" in u.key)
-    slow = next(u.key for u in s3.open_uploads() if "slow" in u.key)
+    (gone,) = s3.open_uploads("t/gone.csv")
 
     def before(request: Request) -> None:
-        if request.verb == "put" and request.key.endswith("_job.json"):
-            return
-        if request.verb == "complete_upload" and request.key == gone.key:
+        if request.verb == "complete_upload":
+            if request.key == "t/slow.csv":
+                raise PermissionDenied("no")
             s3.abort_upload(gone.key, gone.upload_id)
-        if request.verb == "complete_upload" and request.key == slow:
-            raise refused()
 
     s3.before = before
-    with pytest.raises(mc.CommitIncomplete) as raised:
-        job.commit()
+    raised = raises(mc.CommitIncomplete, job.commit)
     s3.before = None
-    told = str(raised.value)
+    told = str(raised)
     assert "1 file is lost (their uploads cannot be completed" in told
     assert "1 file is not completed yet" in told
-    assert (raised.value.unresolved, raised.value.unfinished) == ((gone.key,), (slow,))
-    with pytest.raises(mc.CommitIncomplete) as raised:
-        job.commit()
-    assert "not completed yet" not in str(raised.value)
+    assert (raised.unresolved, raised.unfinished) == (("t/gone.csv",), ("t/slow.csv",))
+    assert "not completed yet" not in str(raises(mc.CommitIncomplete, job.commit))
 
 
 def test_an_upload_that_an_operator_gave_up_and_that_stays_is_named(s3: MemoryStore) -> None:
     """I4: what is accepted as it is leaves no open upload without a word."""
     job = job_of({"a.csv": b"1"}, mode="fail")
-    (upload,) = s3.open_uploads()
-
-    s3.before = raising("complete_upload", KeyboardInterrupt)
-    with pytest.raises(KeyboardInterrupt):
-        job.commit()
-    s3.before = raising(f"abort_upload {upload.key}", refused())
-    s3.put_object(upload.key, b"theirs")
-    report = mc.recover(DEST, job.id, accept=[upload.key]).report
+    dies_at(s3, "complete_upload", job.commit)
+    s3.before = raising("abort_upload t/a.csv", PermissionDenied)
+    s3.put_object("t/a.csv", b"theirs")
+    report = mc.recover(DEST, job.id, accept=["t/a.csv"]).report
     assert report is not None
-    assert any(
-        f"the upload of {upload.key} may be open still" in warning for warning in report.warnings
-    )
-    assert s3.body(upload.key) == b"theirs"
+    assert "the upload of t/a.csv may be open still" in " ".join(report.warnings)
+    assert s3.body("t/a.csv") == b"theirs"
 
 
 def test_a_file_that_was_given_up_and_comes_back_is_not_published(s3: MemoryStore) -> None:
-    """I4: mode fail, a server that hides an upload, a neighbour's object at its key: the operator
-    accepts the key, the server shows the upload again. It is aborted, and the report says so; the
-    neighbour's object stays (seed 622548)."""
+    """I4: an upload that a server shows again after its key was accepted is aborted, and told."""
     job = job_of({"a.csv": b"1", "b.csv": b"2"}, mode="fail")
-    upload = next(one for one in s3.open_uploads() if one.key.endswith("a.csv"))
+    (upload,) = s3.open_uploads("t/a.csv")
 
     def hidden(request: Request) -> None:
         if request.upload_id == upload.upload_id:
@@ -249,16 +201,13 @@ def test_a_file_that_was_given_up_and_comes_back_is_not_published(s3: MemoryStor
             raise mc.NotFound("gone", status=404, code="NoSuchUpload")
 
     s3.before = hidden
-    with pytest.raises(mc.CommitIncomplete) as raised:
-        job.commit()
-    assert raised.value.unresolved == (upload.key,)
+    assert raises(mc.CommitIncomplete, job.commit).unresolved == ("t/a.csv",)
     s3.before = None
-    report = mc.recover(DEST, job.id, accept=raised.value.unresolved).report
+    report = mc.recover(DEST, job.id, accept=["t/a.csv"]).report
     assert report is not None
     said = "its upload was open and is aborted, so the job's file is not published"
-    assert f"{upload.key} was accepted as it is: {said}" in report.warnings
-    assert visible(s3) == {upload.key: b"theirs", upload.key.replace("a.csv", "b.csv"): b"2"}
-    assert s3.open_uploads() == ()
+    assert f"t/a.csv was accepted as it is: {said}" in report.warnings
+    assert remains(s3)[:2] == ({"t/a.csv": b"theirs", "t/b.csv": b"2"}, [])
 
 
 def test_a_marker_that_can_never_be_written_does_not_hold_the_job(
@@ -287,9 +236,7 @@ def test_a_marker_that_names_fewer_files_than_it_could_is_told(s3: MemoryStore) 
     """A set that cannot be read any more is no reason to leave `_SUCCESS` out, and no secret."""
     job = mc.start(DEST, job_id="j")
     task = committed_task(job, "1", {"a.csv": b"1"})
-
-    with refusing(s3, "put t/_SUCCESS", KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
-        job.commit()
+    dies_at(s3, "put t/_SUCCESS", job.commit)
     real = s3.get
 
     def garbled(key: str, **options: object) -> object:

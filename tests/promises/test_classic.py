@@ -14,6 +14,8 @@ import magic_committer as mc
 from magic_committer.committers.classic import V1Committer, V2Committer
 from magic_committer.committers.manifest import ManifestCommitter
 from magic_committer.committers.registry import real_name
+from tests.promises.hands import raises
+from tests.promises.hands import write as write_file
 from tests.tree_jobs import Killed, Watched, World, die, lose_the_answer, put, write
 
 KINDS: tuple[type[V1Committer], ...] = (V1Committer, V2Committer)
@@ -54,18 +56,16 @@ def publishing(verb: str, path: str) -> bool:
 
 @pytest.mark.parametrize("accept", ["listing", "results"])
 def test_all_files_are_visible_after_success(
-    kind: type[V1Committer], accept: str, tmp_path: Path
+    kind: type[V1Committer], accept: Any, tmp_path: Path
 ) -> None:
-    """On a real disk: every file of each task, byte for byte, beside older data; then the marker;
-    nothing of the job is left, and hidden files are not published."""
+    """Every file, byte for byte, beside older data; no hidden one, and nothing of the job stays."""
     (tmp_path / "p=1").mkdir()
     (tmp_path / "p=1" / "old").write_bytes(b"old")
-    with mc.start(tmp_path.as_uri(), committer=kind.name, accept=accept) as job:  # type: ignore[arg-type]
+    with mc.start(tmp_path.as_uri(), committer=kind.name, accept=accept) as job:
         results = []
         for number in (1, 2):
             with job.task(number) as task:
-                with task.open(f"p=1/{number}.csv", "w") as file:
-                    file.write(str(number))
+                write_file(task, f"p=1/{number}.csv", b"%d" % number)
                 directory = task.directory() / f"q={number}"
                 (directory / "_spare").mkdir(parents=True)
                 (directory / "x.csv").write_text("x")
@@ -77,7 +77,6 @@ def test_all_files_are_visible_after_success(
     found = {p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*") if p.is_file()}
     assert found == {"p=1/old", "p=1/1.csv", "p=1/2.csv", "q=1/x.csv", "q=2/x.csv", "_SUCCESS"}
     assert (tmp_path / "p=1" / "2.csv").read_text() == "2"
-    assert (tmp_path / "_SUCCESS").is_file()
     assert not (tmp_path / "_temporary").exists()
     assert not list(tmp_path.rglob("_spare"))
 
@@ -88,38 +87,36 @@ def test_a_task_that_is_retried_is_there_once(kind: type[V1Committer]) -> None:
     job = start(world, kind)
     put(job.attempt("1"), {"lost": b""})
     write(job, "1", {"a": b"first"})
+    assert (world.data() == {}) is (kind is V1Committer)  # v1 shows nothing before the commit
     write(job, "1", {"a": b"second"})
     report = job.commit_job(expect=["1"])
     assert (report.tasks, report.files) == (1, 1)
     assert world.data() == {"a": b"second"}
 
 
-def test_a_decided_job_is_finished_or_undone(kind: type[V1Committer]) -> None:
-    """The driver dies after its decision: a recovery marks and closes it, and all of its files
-    stay; who reverts it takes them back."""
-    for revert in (False, True):
-        world = World()
-        job = start(world, kind)
-        write(job, "1", FILES)
-        with pytest.raises(Killed):
-            world.again(job, Watched(world.store, after=die, on=decided)).commit_job()
-        [found] = world.inspect()
-        assert (found.state, found.files, found.visible) == ("committing", 3, 3)
-        if revert:
-            assert world.abort(job.job.id, revert=True).outcome == "reverted"
-        else:
-            assert world.recover(job.job.id).outcome == "committed"
-        assert world.data() == ({} if revert else FILES)
+@pytest.mark.parametrize("revert", [False, True])
+def test_a_decided_job_is_finished_or_undone(kind: type[V1Committer], revert: bool) -> None:
+    """A recovery marks and closes it, and all of its files stay; who reverts it takes them back."""
+    world = World()
+    job = start(world, kind)
+    write(job, "1", FILES)
+    raises(Killed, world.again(job, Watched(world.store, after=die, on=decided)).commit_job)
+    [found] = world.inspect()
+    assert (found.state, found.files, found.visible) == ("committing", 3, 3)
+    if revert:
+        assert world.abort(job.job.id, revert=True).outcome == "reverted"
+    else:
+        assert world.recover(job.job.id).outcome == "committed"
+    assert world.data() == ({} if revert else FILES)
 
 
 @pytest.mark.parametrize("mode", ["replace", "replace_partitions", "fail_partitions"])
-def test_modes_that_they_do_not_have_are_refused(
-    kind: type[V1Committer], mode: Any, tmp_path: Path
-) -> None:
-    """The error names the committer that has them, and nothing is made."""
+def test_other_modes_are_refused(kind: type[V1Committer], mode: Any, tmp_path: Path) -> None:
+    """The error names the committer that has them. Hadoop's `file` is what keeps more."""
     with pytest.raises(mc.OptionError, match="'manifest'"):
         mc.start(tmp_path.as_uri(), committer=kind.name, mode=mode)
     assert list(tmp_path.iterdir()) == []
+    assert real_name("file") == real_name("V1") == "v1"
 
 
 def test_mode_fail_refuses_data(kind: type[V1Committer]) -> None:
@@ -129,32 +126,13 @@ def test_mode_fail_refuses_data(kind: type[V1Committer]) -> None:
         job = start(world, kind, mode="fail")
         write(job, "1", {"a": b"1"})
         world.put("b", b"other")
-        with pytest.raises(mc.DestinationExists):
-            job.commit_job()
+        raises(mc.DestinationExists, job.commit_job)
     world.put("b", b"other")
-    with pytest.raises(mc.DestinationExists):
-        start(world, kind, mode="fail")
+    raises(mc.DestinationExists, start, world, kind, mode="fail")
     assert world.data() == {"b": b"other"}
 
 
-def test_hadoops_name_is_understood() -> None:
-    """`file` is FileOutputCommitter: the algorithm that keeps more."""
-    assert real_name("file") == real_name("V1") == "v1"
-
-
 # v1 -----------------------------------------------------------------------------------------------
-
-
-def test_v1_shows_nothing_before_the_jobs_commit() -> None:
-    """Tasks that commit or do not, and an abort: readers find nothing, and nothing is left."""
-    world = World()
-    job = start(world, V1Committer)
-    write(job, "1", FILES)
-    assert world.data() == {}
-    put(job.attempt("2"), {"x": b"1"})
-    report = job.abort_job()
-    assert (report.outcome, report.warnings) == ("aborted", ())
-    assert (world.data(), world.control()) == ({}, [])
 
 
 @pytest.mark.parametrize(
@@ -163,8 +141,7 @@ def test_v1_shows_nothing_before_the_jobs_commit() -> None:
     ids=["dies before", "dies after", "loses the answer"],
 )
 def test_v1_commits_again_after_a_death_or_a_lost_answer_anywhere(fault: Any) -> None:
-    """The driver dies at any call of its commit, or does not hear its answer: all files are visible
-    when the commit has returned, at most after a second call, in another process or the same."""
+    """Dead or unheard at any call, the commit makes all files visible, at most called twice."""
 
     def run(number: int) -> Watched:
         world = World()
@@ -187,57 +164,45 @@ def test_v1_commits_again_after_a_death_or_a_lost_answer_anywhere(fault: Any) ->
 
 
 def test_v1_that_dies_in_its_commit_leaves_some_files_visible() -> None:
-    """What v1 does not promise: nobody but a commit goes on. A recovery aborts the job, says that
-    files stay, and they do."""
+    """What v1 does not promise: a recovery aborts the job, says that files stay, and they do."""
     world = World()
     job = start(world, V1Committer)
     write(job, "1", FILES)
 
-    with pytest.raises(Killed):
-        world.again(job, Watched(world.store, after=die, on=publishing)).commit_job()
+    raises(Killed, world.again(job, Watched(world.store, after=die, on=publishing)).commit_job)
     some = world.data()
     assert {} != some != FILES
     recovery = world.recover(job.job.id)
     assert recovery.outcome == "aborted"
     assert recovery.report is not None
     assert "they stay" in " ".join(recovery.report.warnings)
-    with pytest.raises(mc.JobNotRunning, match="had made visible stays"):
-        world.again(job).commit_job()
+    raises(mc.JobNotRunning, world.again(job).commit_job, match="had made visible stays")
     assert world.data() == some
 
 
 # v2 -----------------------------------------------------------------------------------------------
 
 
-def test_v2_warns_when_it_starts(caplog: pytest.LogCaptureFixture) -> None:
-    """The log says what stays if a task or the job fails; v1's start does not."""
+def test_v2_leaves_the_files_of_a_job_that_is_aborted(caplog: pytest.LogCaptureFixture) -> None:
+    """What v2 does not promise: a task's files are visible at once, and stay; its start warns."""
+    world = World()
     with caplog.at_level(logging.WARNING, "magic_committer"):
         start(World(), V1Committer)
         assert caplog.messages == []
-        start(World(), V2Committer)
+        job = start(world, V2Committer)
     assert "'v2' makes the files of each task visible" in caplog.text
-
-
-def test_v2_leaves_the_files_of_a_job_that_is_aborted() -> None:
-    """What v2 does not promise: a task's files are visible before the job commits, and after its
-    abort, which says so."""
-    world = World()
-    job = start(world, V2Committer)
     write(job, "1", FILES)
     assert world.data() == FILES
-    report = job.abort_job()
-    assert "they stay" in " ".join(report.warnings)
+    assert "they stay" in " ".join(job.abort_job().warnings)
     assert (world.data(), world.control()) == (FILES, [])
 
 
 def test_v2_leaves_a_part_of_an_attempt_that_dies_in_its_commit() -> None:
-    """What v2 does not promise either: the first file stays, and the task's next attempt writes
-    another one beside it. The job commits with both."""
+    """What v2 does not promise either: the next attempt writes beside the first file."""
     world = World()
     job = start(world, V2Committer)
     seen = world.again(job, Watched(world.store, after=die, on=publishing))
-    with pytest.raises(Killed):
-        write(seen, "1", {"part-0-try-1": b"1", "part-1-try-1": b"1"})
+    raises(Killed, write, seen, "1", {"part-0-try-1": b"1", "part-1-try-1": b"1"})
     write(job, "1", {"part-0-try-2": b"2"})
     assert job.commit_job(expect=1).outcome == "committed"
     assert world.data() == {"part-0-try-1": b"1", "part-0-try-2": b"2"}
@@ -253,7 +218,6 @@ def test_v2_finds_the_file_of_a_rename_that_was_not_answered() -> None:
     assert attempt.commit().files == 3
 
 
-@pytest.mark.parametrize("kind", KINDS)
 def test_an_abort_is_told_though_nobody_can_see_what_stays(kind: type[V1Committer]) -> None:
     """It took effect: that the look failed is a warning."""
 
@@ -268,29 +232,26 @@ def test_an_abort_is_told_though_nobody_can_see_what_stays(kind: type[V1Committe
     assert any("cannot be told" in warning for warning in report.warnings)
 
 
-def test_an_abort_says_that_files_stay_whenever_they_came() -> None:
-    """A task of v2, or a driver of v1, publishes at any verb of an abort: if files are visible
-    after it, its report says that they stay."""
-    for kind in KINDS:
+def test_an_abort_says_that_files_stay_whenever_they_came(kind: type[V1Committer]) -> None:
+    """A task or driver publishes at any verb of an abort: its report says that files stay."""
 
-        def run(number: int, kind: type[V1Committer] = kind) -> Watched:
-            world = World()
-            job = start(world, kind, "nightly")
-            if kind is V1Committer:
-                write(job, "1", FILES)
+    def run(number: int) -> Watched:
+        world = World()
+        job = start(world, kind, "nightly")
+        if kind is V1Committer:
+            write(job, "1", FILES)
 
-            def publish() -> None:
-                with suppress(mc.MagicError, Killed):
-                    if kind is V2Committer:
-                        write(world.again(job), "1", FILES)
-                    else:
-                        dies = Watched(world.store, before=die, on=decided)
-                        world.again(job, dies).commit_job()
+        def publish() -> None:
+            with suppress(mc.MagicError, Killed):
+                if kind is V2Committer:
+                    write(world.again(job), "1", FILES)
+                else:
+                    world.again(job, Watched(world.store, before=die, on=decided)).commit_job()
 
-            watched = Watched(world.store, at=number, before=publish)
-            report = world.again(job, watched).abort_job()
-            if world.data():
-                assert "they stay" in " ".join(report.warnings), number
-            return watched
+        watched = Watched(world.store, at=number, before=publish)
+        report = world.again(job, watched).abort_job()
+        if world.data():
+            assert "they stay" in " ".join(report.warnings), number
+        return watched
 
-        assert len(list(every_verb(run))) > 10
+    assert len(list(every_verb(run))) > 10

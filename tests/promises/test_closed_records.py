@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import suppress
-from typing import Any
 
 import pytest
 
@@ -19,12 +17,18 @@ from magic_committer.testing import PatientClock
 from tests.promises.hands import (
     DEST,
     At,
+    Fits,
     committed_task,
     control,
     dies_at,
     failing,
     job_of,
+    noted,
+    raises,
+    record_of,
+    refusing,
     visible,
+    write,
 )
 from tests.promises.machine import DAY, Machine
 
@@ -49,8 +53,20 @@ def leaving(job_id: str | None = None) -> mc.Job:
     return job
 
 
-def record(job: mc.Job) -> str:
-    return f"t/__magic_job-{job.id}/_job.json"
+def nightly(name: str) -> mc.Job:
+    """A run of an id, of which a task has committed."""
+    run = mc.start(DEST, job_id="nightly")
+    with run.task("1", attempt="a") as task:
+        write(task, name)
+    return run
+
+
+def next_run(machine: Machine) -> mc.Job:
+    """30 days later: the id is used again."""
+    machine.later(30 * DAY)
+    leaving()
+    machine.s3.delete_object("t/_SUCCESS")
+    return nightly("1.csv")
 
 
 def test_records_that_are_not_a_day_old_stay(machine: Machine) -> None:
@@ -61,105 +77,72 @@ def test_records_that_are_not_a_day_old_stay(machine: Machine) -> None:
     assert keys < set(control(machine.s3))
     machine.clock.ahead += 62
     second = leaving()
-    assert set(control(machine.s3)) == {record(first), record(second)}
+    assert set(control(machine.s3)) == {record_of(first), record_of(second)}
 
 
 def test_records_of_given_ids_stay_for_thirty_days(machine: Machine) -> None:
-    """I4: also of one that looks as if it were drawn. Then any job deletes them, and the id starts
-    a new one."""
+    """I4: also of one that looks drawn; then any job deletes them, and the id starts a new one."""
     names = ["batch-1", "f" * 32]
     for name in names:
         mc.start(DEST, job_id=name).abort()
-    keys = {f"t/__magic_job-{name}/_job.json" for name in names}
     machine.later(29 * DAY)
     leaving()
-    assert keys < set(control(machine.s3))
+    assert set(map(record_of, names)) < set(control(machine.s3))
     machine.later(DAY)
     job = leaving()
-    assert control(machine.s3) == [record(job)]
+    assert control(machine.s3) == [record_of(job)]
     assert mc.start(DEST, job_id="batch-1").state == "running"
 
 
 @pytest.mark.parametrize("paused_at", ["complete_upload", "list"])
-def test_a_driver_that_slept_until_its_id_was_free_leaves_the_next_job_alone(
-    machine: Machine, paused_at: str
-) -> None:
-    """I2, I6: it was paused at its first file or before its sweep, and another process has finished
-    its job. 30 days later the id has a new job, whose attempt has the same name: its set stays, and
-    its files are published."""
-    runs = [mc.start(DEST, job_id="nightly")]
-    _write(runs[0], "0.csv")
+def test_who_slept_until_its_id_was_free_harms_no_job(machine: Machine, paused_at: str) -> None:
+    """I2, I6: the set and the files of the next job of its id, 30 days later, stay."""
+    runs = [nightly("0.csv")]
 
     def meanwhile() -> None:
         mc.recover(DEST, "nightly")
-        _next_run(machine, runs)
+        runs.append(next_run(machine))
 
     def fits(request: Request) -> bool:
         sweeps = request.key == "t/__magic_job-nightly/" and "t/0.csv" in visible(machine.s3)
         return request.verb == paused_at and (sweeps or paused_at != "list")
 
-    pause = At(machine.s3, fits, meanwhile)
-    with suppress(mc.OutcomeUnknown):  # its record is gone
+    with At(machine.s3, fits, meanwhile), suppress(mc.OutcomeUnknown):  # its record is gone
         runs[0].commit()
-    assert pause.done
     assert runs[1].commit(expect=1).files == 1
     assert {"t/0.csv", "t/1.csv"} < set(visible(machine.s3))
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_driver_that_slept_until_its_id_was_free_is_told_nothing_of_the_next_job(
-    machine: Machine, committed: bool
-) -> None:
-    """I10: it decided and was paused; its job was undone. What the record says is of the job that
-    has the id now: nobody can tell any more, and that job is not touched."""
-    runs = [mc.start(DEST, job_id="nightly")]
-    _write(runs[0], "0.csv")
+def test_who_slept_is_told_nothing_of_the_next_job(machine: Machine, committed: bool) -> None:
+    """I10: the record is of the job that has the id now: nobody can tell any more."""
+    runs = [nightly("0.csv")]
 
     def meanwhile() -> None:
         mc.abort(DEST, "nightly", revert=True)
-        _next_run(machine, runs)
+        runs.append(next_run(machine))
         if committed:
             mc.attach(DEST, "nightly").commit()
             machine.s3.delete_object("t/_SUCCESS")
 
-    pause = At(machine.s3, "complete_upload", meanwhile)
-    with pytest.raises(mc.OutcomeUnknown):
-        runs[0].commit()
-    assert pause.done
+    with At(machine.s3, "complete_upload", meanwhile):
+        raises(mc.OutcomeUnknown, runs[0].commit)
     assert runs[1].commit().outcome == "committed"
-    assert set(visible(machine.s3)) >= {"t/1.csv"}
+    assert "t/1.csv" in visible(machine.s3)
     assert "t/0.csv" not in visible(machine.s3)
 
 
-def test_an_abort_that_slept_until_its_id_was_free_aborts_nothing_of_the_next_job(
-    machine: Machine,
-) -> None:
+def test_an_abort_that_slept_aborts_nothing_of_the_next_job(machine: Machine) -> None:
     """I6: it read that its own job runs, and slept; the next one is decided, and not reverted."""
-    runs = [mc.start(DEST, job_id="nightly")]
+    mc.start(DEST, job_id="nightly")
 
     def meanwhile() -> None:
         mc.abort(DEST, "nightly")
-        _next_run(machine, runs)
-        dies_at(machine.s3, "complete_upload", runs[1].commit)
+        dies_at(machine.s3, "complete_upload", next_run(machine).commit)
 
     At(machine.s3, lambda r: r.verb == "put" and r.if_match is not None, meanwhile)
-    with pytest.raises(mc.OutcomeUnknown):
-        mc.abort(DEST, "nightly", revert=True)
+    raises(mc.OutcomeUnknown, mc.abort, DEST, "nightly", revert=True)
     assert mc.attach(DEST, "nightly").state == "committing"
-
-
-def _write(run: mc.Job, name: str) -> None:
-    with run.task("1", attempt="a") as task, task.open(name) as file:
-        file.write(b"1")
-
-
-def _next_run(machine: Machine, runs: list[mc.Job]) -> None:
-    """30 days later: the id is used again, and a task has committed."""
-    machine.later(30 * DAY)
-    leaving()
-    machine.s3.delete_object("t/_SUCCESS")
-    runs.append(mc.start(DEST, job_id="nightly"))
-    _write(runs[1], "1.csv")
 
 
 @pytest.mark.parametrize("state", ["running", "committing", "completed", "reverting", "aborting"])
@@ -175,12 +158,11 @@ def test_a_job_that_deletes_its_own_record_pays_nothing(machine: Machine) -> Non
     """The undisturbed driver of a drawn id reads no record of others, and leaves them."""
     keys = closed(3)
     machine.later(DAY)
-    seen: list[str] = []
-    machine.s3.before = lambda r: seen.append(r.key)
-    with mc.write(DEST) as job, job.open("a.csv") as f:
-        f.write(b"1")
+    looks = noted(machine.s3, lambda r: r.key in keys)
+    with mc.write(DEST) as job:
+        write(job)
     assert control(machine.s3) == sorted(keys)
-    assert not set(seen) & set(keys)
+    assert not looks
 
 
 def test_the_work_is_bounded_and_shared(machine: Machine) -> None:
@@ -188,29 +170,20 @@ def test_the_work_is_bounded_and_shared(machine: Machine) -> None:
     total = LOOKED_AT_MAX + 30
     keys = set(closed(total))
     machine.later(DAY)
-    reads = 0
-
-    def count(request: Request) -> None:
-        nonlocal reads
-        reads += request.verb == "get" and request.key in keys
-
-    machine.s3.before = count
+    reads = noted(machine.s3, lambda r: r.verb == "get" and r.key in keys)
     jobs = [leaving()]
     left = keys & set(control(machine.s3))
     assert total - len(left) == DELETED_MAX  # more of them may be read, none is deleted more
-    assert reads <= LOOKED_AT_MAX
+    assert len(reads) <= LOOKED_AT_MAX
     while keys & set(control(machine.s3)):
         jobs.append(leaving())
         assert len(jobs) < 20
-    assert set(control(machine.s3)) == {record(job) for job in jobs}
+    assert set(control(machine.s3)) == {record_of(job) for job in jobs}
 
 
 @pytest.mark.parametrize("start", [0, 60, None])
-def test_the_look_begins_at_its_own_place_and_goes_round(
-    machine: Machine, start: int | None
-) -> None:
-    """Of more records than one job reads those behind its own go; a job whose own is the last takes
-    the first ones. So jobs with different ids do different work."""
+def test_the_look_begins_at_its_own_place_and_goes_on(machine: Machine, start: int | None) -> None:
+    """Jobs of different ids do different work: each reads what is behind its own record."""
     keys = sorted(closed(LOOKED_AT_MAX + 20))
     machine.later(DAY)
     # A dash sorts before the slash that ends an id.
@@ -223,28 +196,16 @@ def test_the_look_begins_at_its_own_place_and_goes_round(
 
 @pytest.mark.parametrize("error", NO_CHANCE)
 @pytest.mark.parametrize("verb", ["list", "get", "delete_one"])
-def test_a_failure_of_it_is_no_failure_of_the_job(
-    machine: Machine, verb: str, error: StoreError
-) -> None:
-    """What cannot be listed, read or deleted is left to the next; the job has ended well, and its
-    report has no warning."""
+def test_its_failure_is_not_the_jobs(machine: Machine, verb: str, error: StoreError) -> None:
+    """What cannot be listed, read or deleted is left to the next; no warning is made of it."""
     keys = closed(2)
     machine.later(DAY)
     job = job_of({"a.csv": b"1"}, job_id="j")
-    hit: list[str] = []
-
-    def refuse(request: Request) -> None:
-        ours = request.key in keys or request.key == "t/__magic_job-"
-        if request.verb == verb and ours:
-            hit.append(request.key)
-            raise error
-
-    machine.s3.before = refuse
-    report = job.commit()
-    assert hit
+    ours: Fits = lambda r: r.verb == verb and r.key in (*keys, "t/__magic_job-")  # noqa: E731
+    with refusing(machine.s3, ours, error):
+        report = job.commit()
     assert (report.outcome, report.state, report.warnings) == ("committed", "closed", ())
-    machine.s3.before = None
-    assert set(keys) <= set(machine.s3.keys())
+    assert set(keys) <= set(machine.s3.keys())  # it was hit
     leaving()
     assert not set(keys) & set(machine.s3.keys())
 
@@ -257,10 +218,9 @@ def test_a_job_that_reads_all_records_anyway_takes_old_ones_along(
     """The look of an excluding job at the others does, and where the DELETE fails it goes on."""
     keys = closed(3)
     machine.later(DAY)
-
     failing(machine.s3, "delete_one", keys[0], error)
-    with mc.write(DEST, mode=mode) as job, job.open("a.csv") as f:
-        f.write(b"1")
+    with mc.write(DEST, mode=mode) as job:
+        write(job)
     assert control(machine.s3) == [keys[0]]
 
 
@@ -279,70 +239,51 @@ def test_the_look_of_a_job_that_excludes_deletes_so_many_and_no_more(
 def test_a_look_that_is_no_tidying_deletes_none(machine: Machine) -> None:
     """A job by partition looks at the others' plans again when it commits: that look reads only."""
     job = job_of({"p=1/a.csv": b"1"}, mode="replace_partitions")
-    keys = set(closed(2))
+    keys = closed(2)
     machine.later(DAY)
-    deleted: list[str] = []
-    machine.s3.before = lambda r: deleted.append(r.key) if r.verb == "delete_one" else None
+    deletes = noted(machine.s3, lambda r: r.verb == "delete_one" and r.key in keys)
     job.commit()
-    assert not keys & set(deleted)
+    assert not deletes
 
 
 def test_a_record_that_changes_between_read_and_delete_stays(machine: Machine) -> None:
     """It goes by If-Match: what somebody wrote there since is theirs."""
     (key,) = closed()
     machine.later(DAY)
-    at = At(machine.s3, f"delete_one {key}", lambda: machine.s3.put_object(key, b"another's"))
-    leaving()
-    assert at.done
+    with At(machine.s3, f"delete_one {key}", lambda: machine.s3.put_object(key, b"another's")):
+        leaving()
     assert machine.s3.body(key) == b"another's"
 
 
 @pytest.mark.parametrize("dest", ["s3://bucket", "s3://bucket/t"])
 def test_only_records_of_the_own_destination_go(machine: Machine, dest: str) -> None:
     """Above, below and beside is others' work; the bucket's root is a destination too."""
-    elsewhere = [*closed(1, "s3://bucket/t/sub"), *closed(1, "s3://bucket/t2")]
-    elsewhere += closed(1, "s3://bucket/t" if dest == "s3://bucket" else "s3://bucket")
+    beside = ["s3://bucket/t/sub", "s3://bucket/t2", *{"s3://bucket", DEST} - {dest}]
+    elsewhere = {key for one in beside for key in closed(1, one)}
     own = closed(2, dest)
     machine.later(DAY)
     job = mc.start(dest, job_id="j")
     committed_task(job, "1", {"a.csv": b"1"})
     job.commit()
     keys = set(machine.s3.keys())
-    assert set(elsewhere) <= keys
+    assert elsewhere <= keys
     assert not set(own) & keys
 
 
 def test_a_hadoop_directory_and_a_newer_record_are_passed_over(machine: Machine) -> None:
     """What is no closed record of ours is left as it is."""
-    s3: Any = machine.s3
-    others = {f"t/__magic_job-{c * 32}/_job.json": body for c, body in (("a", b"{}"), ("b", b""))}
-    for key, body in others.items():
-        s3.put_object(key, body)
-    s3.put_object(f"t/__magic_job-{'c' * 32}/x.pendingset", b"")
+    others = [record_of("a" * 32), record_of("b" * 32), f"t/__magic_job-{'c' * 32}/x.pendingset"]
+    for key, body in zip(others, (b"{}", b"", b""), strict=True):
+        machine.s3.put_object(key, body)
     closed(1)
     machine.later(DAY)
     job = leaving()
-    assert record(job) in control(s3)
-    assert len(control(s3)) == 4
+    assert set(control(machine.s3)) == {*others, record_of(job)}
 
 
-@pytest.fixture
-def runtime(s3: MemoryStore) -> Runtime:
-    return Runtime(s3, pool=ThreadPool(0), clock=PatientClock())
-
-
-def test_the_look_at_closed_records_goes_round_once(s3: MemoryStore, runtime: Runtime) -> None:
+def test_the_look_at_closed_records_goes_round_once(s3: MemoryStore) -> None:
     """Each other record is read once, and one's own never."""
-    jobs = [mc.start(DEST, mark_success=False) for _ in range(5)]
-    for job in jobs:
-        mc.abort(DEST, job.id)
-    keys = sorted(f"t/__magic_job-{job.id}/_job.json" for job in jobs)
-    read = Counter[str]()
-
-    def before(request: Request) -> None:
-        if request.verb == "get":
-            read[request.key] += 1
-
-    s3.before = before
-    assert forget_some(runtime, keys[2]) == 0
-    assert read == Counter([*keys[:2], *keys[3:]])
+    keys = sorted(closed(5))
+    reads = noted(s3, "get")
+    assert forget_some(Runtime(s3, pool=ThreadPool(0), clock=PatientClock()), keys[2]) == 0
+    assert sorted(request.key for request in reads) == [*keys[:2], *keys[3:]]

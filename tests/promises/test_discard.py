@@ -11,9 +11,9 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.options import Track
-from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.stores.memory import MemoryStore
 from tests.destinations import DISKS, There, opened
-from tests.promises.hands import DEST, refusing, visible
+from tests.promises.hands import DEST, At, raises, refusing, visible, write
 
 TRACKS: tuple[Track, ...] = ("memory", "s3")
 
@@ -38,16 +38,14 @@ def tracked(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tracked]
         yield Tracked(there, track)
 
 
-def written(task: mc.Task, *names: str, unique: bool = False) -> None:
+def written(task: mc.Task, *names: str) -> None:
     for name in names:
-        with task.open(name, unique=unique) as file:
-            file.write(name.encode())
+        write(task, name, name.encode())
 
 
 @pytest.mark.parametrize("what", ["a closed file", "an open one", "a name that is used again"])
 def test_a_file_leaves_its_task(tracked: Tracked, what: str) -> None:
-    """The others are published; of the discarded one no object and no upload is left. No commit
-    waits for its close, and its name is free."""
+    """Of the discarded one nothing is left, no commit waits for its close, and its name is free."""
     job = tracked()
     with job.task(1) as task:
         written(task, "b")
@@ -58,8 +56,7 @@ def test_a_file_leaves_its_task(tracked: Tracked, what: str) -> None:
         task.discard("a")
         assert len(tracked.there.left()) <= 1
         if "again" in what:
-            with task.open("a") as file:
-                file.write(b"second")
+            write(task, "a", b"second")
     job.commit([task.result])
     again = {"a": b"second"} if "again" in what else {}
     assert tracked.there.data() == {"b": b"b", **again}
@@ -67,51 +64,35 @@ def test_a_file_leaves_its_task(tracked: Tracked, what: str) -> None:
 
 
 def test_a_unique_name_is_discarded_as_it_was_opened(there: There) -> None:
-    """With ``unique=True`` the plain name is enough."""
+    """With ``unique=True`` the plain name is enough. An unknown one is refused, by its name."""
     job = there.start()
     with job.task(1) as task:
-        written(task, "a.csv", unique=True)
+        write(task, "a.csv", unique=True)
         task.discard("a.csv", unique=True)
+        raises(mc.PathError, task.discard, "x", match="no file 'x'")
     assert task.result.files == 0
     job.abort()
     assert there.left() == []
 
 
-def test_an_unknown_name_is_refused(there: There) -> None:
-    """The error repeats the name."""
-    with there.write() as job, pytest.raises(mc.PathError, match="no file 'x'"):
-        job.discard("x")
-
-
 def test_a_file_that_others_may_commit_stays(s3: MemoryStore) -> None:
-    """Another handle of a named attempt may have committed it: its upload is not aborted."""
+    """Another handle of the attempt, or a driver once it is committed, may have accepted it."""
     job = mc.start(DEST, track="s3")
     task = job.task(1, attempt="a_0")
     written(task, "a")
-    with pytest.raises(mc.TaskFailed, match="other processes"):
-        task.discard("a")
-    result = job.task(1, attempt="a_0").commit()
+    raises(mc.TaskFailed, task.discard, "a", match="other processes")
+    other = job.task(1, attempt="a_0")
+    result = other.commit()
+    raises(mc.TaskFailed, other.discard, "a", match="committed")
     job.commit([result])
     assert visible(s3) == {"t/a": b"a"}
-
-
-def test_a_committed_task_keeps_its_files(there: There) -> None:
-    """After the task's commit a driver may have accepted it: nothing is taken out."""
-    job = there.start()
-    with job.task(1) as task:
-        written(task, "a")
-    with pytest.raises(mc.TaskFailed, match="committed"):
-        task.discard("a")
-    job.commit([task.result])
-    assert there.data() == {"a": b"a"}
 
 
 @pytest.mark.parametrize(("fails", "published"), [("delete", "ab"), ("abort_upload", "b")])
 def test_a_discard_that_fails_publishes_the_whole_file_or_nothing_of_it(
     s3: MemoryStore, fails: str, published: str
 ) -> None:
-    """While the `.pending` may be stored nothing is aborted; an abort that failed is tried again by
-    the commit."""
+    """While the `.pending` may be stored nothing is aborted; the commit tries an abort again."""
     job = mc.start(DEST, track="s3")
     with job.task(1) as task:
         written(task, "a", "b")
@@ -127,17 +108,11 @@ def test_no_commit_runs_beside_a_discard(s3: MemoryStore) -> None:
     job = mc.start(DEST, track="s3")
     task = job.task(1)
     written(task, "a", "b")
-    refused: list[mc.TaskFailed] = []
 
-    def commit_now(request: Request) -> None:
-        if request.verb == "delete":
-            with pytest.raises(mc.TaskFailed, match="discarded") as raised:
-                task.commit()
-            refused.append(raised.value)
+    def commit_now() -> None:
+        raises(mc.TaskFailed, task.commit, match="discarded")
 
-    s3.before = commit_now
-    task.discard("a")
-    s3.before = None
-    assert refused
+    with At(s3, "delete", commit_now):
+        task.discard("a")
     job.commit([task.commit()])
     assert visible(s3) == {"t/b": b"b"}

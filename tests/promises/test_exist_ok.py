@@ -9,31 +9,43 @@ import pytest
 import magic_committer as mc
 from magic_committer.commit import probe
 from magic_committer.errors import Unanswered
+from magic_committer.options import Mode
 from magic_committer.protocol.record import JobRecord
-from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.stores.memory import MemoryStore
 from tests.promises.hands import (
     DEST,
     At,
+    Crash,
     committed_task,
-    control,
+    dies_at,
+    noted,
+    raises,
     raising,
+    record_of,
     record_put,
+    remains,
     visible,
 )
+from tests.promises.situations import contents
 
-RECORD = "t/__magic_job-1/_job.json"
+RECORD = record_of("1")
 
 
 def begin(**terms: Any) -> mc.Job:
     return mc.start(DEST, job_id="1", exist_ok=True, **terms)
 
 
-def test_a_second_start_gives_the_same_job(s3: MemoryStore) -> None:
-    """Same id, same terms: the same job, whose tasks and commit are those of the first."""
+def test_a_second_start_gives_the_same_job(
+    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tasks and commit are the first one's; it sends no PUT to the record."""
     first = begin(mode="replace")
     result = committed_task(first, "1", {"a.csv": b"1"})
     before = s3.body(RECORD)
+    monkeypatch.setattr(probe, "_known", {})
+    puts = noted(s3, f"put {RECORD}")
     again = begin(mode="overwrite")
+    assert puts == []
     assert (again.uuid, again.state, s3.body(RECORD)) == (first.uuid, "running", before)
     assert again.commit([result]).outcome == "committed"
     assert visible(s3) == {"t/a.csv": b"1"}
@@ -57,17 +69,16 @@ def test_other_terms_are_an_error_that_shows_both(
     """The job that is there stays as it is; the message has its term and the caller's."""
     begin()
     before = s3.body(RECORD)
-    with pytest.raises(mc.JobExists, match="other terms") as raised:
-        begin(**terms)
-    assert told in str(raised.value)
+    assert told in str(raises(mc.JobExists, begin, **terms, match="other terms"))
     assert (s3.body(RECORD), mc.attach(DEST, "1").state) == (before, "running")
 
 
 def test_it_needs_an_id(s3: MemoryStore) -> None:
-    """Without an id each call would start another job: refused before any request."""
-    with pytest.raises(mc.OptionError, match="job_id"):
-        mc.start(DEST, exist_ok=True)
+    """Without one each call would start another job. A zombie's litter is no job to be taken."""
+    raises(mc.OptionError, mc.start, DEST, exist_ok=True, match="job_id")
     assert not s3.requests
+    s3.put_object("t/__magic_job-1/job-1/00/zombie.pendingset", b"{}")
+    raises(mc.JobExists, begin, match="not empty")
 
 
 @pytest.mark.parametrize("state", ["committed", "aborted", "committing"])
@@ -76,27 +87,17 @@ def test_a_job_that_is_decided_is_not_started_again(s3: MemoryStore, state: str)
     job = begin()
     result = committed_task(job, "1", {"a.csv": b"1"})
     if state == "committing":
-        s3.before = raising("complete_upload", Unanswered("no answer"))
-        with pytest.raises(mc.CommitIncomplete):
-            job.commit([result])
+        dies_at(s3, "complete_upload", lambda: job.commit([result]))
     elif state == "committed":
         job.commit([result])
     else:
         job.abort()
-    before = (visible(s3), control(s3))
-    with pytest.raises(mc.JobNotRunning) as raised:
-        begin()
-    assert raised.value.outcome == ("aborted" if state == "aborted" else "committed")
-    assert raised.value.state == (state if state == "committing" else "closed")
-    assert ("another job_id" in raised.value.hint) == (state == "aborted")
-    assert (visible(s3), control(s3)) == before
-
-
-def test_litter_without_a_record_is_no_job(s3: MemoryStore) -> None:
-    """What another run's zombie left under that id is no job to be taken."""
-    s3.put_object("t/__magic_job-1/job-1/00/zombie.pendingset", b"{}")
-    with pytest.raises(mc.JobExists, match="not empty"):
-        begin()
+    before = contents(s3)
+    raised = raises(mc.JobNotRunning, begin)
+    assert raised.outcome == ("aborted" if state == "aborted" else "committed")
+    assert raised.state == (state if state == "committing" else "closed")
+    assert ("another job_id" in raised.hint) == (state == "aborted")
+    assert contents(s3) == before
 
 
 def test_of_two_starts_at_once_one_starts_and_the_other_takes(s3: MemoryStore) -> None:
@@ -111,8 +112,7 @@ def test_of_two_starts_at_once_one_starts_and_the_other_takes(s3: MemoryStore) -
 
 
 def test_a_job_that_its_starter_takes_back_is_over_for_both(s3: MemoryStore) -> None:
-    """I3: the second takes the job before the first has looked around; the first finds data and
-    takes the job back: the second's tasks and commit are told, and nothing is published."""
+    """I3: the first finds data, and takes back the job that the second has: it is told."""
     jobs: list[mc.Job] = []
 
     def take() -> None:
@@ -120,83 +120,42 @@ def test_a_job_that_its_starter_takes_back_is_over_for_both(s3: MemoryStore) -> 
         s3.put_object("t/a.csv", b"theirs")
 
     At(s3, record_put("running"), take, after=True)
-    with pytest.raises(mc.DestinationExists):
-        begin(mode="fail")
+    raises(mc.DestinationExists, begin, mode="fail")
     with pytest.raises(mc.JobNotRunning) as raised:
         jobs[0].commit([committed_task(jobs[0], "1", {"b.csv": b"1"})])
     assert raised.value.outcome == "aborted"
-    assert (visible(s3), s3.open_uploads()) == ({"t/a.csv": b"theirs"}, ())
+    assert remains(s3)[:2] == ({"t/a.csv": b"theirs"}, [])
 
 
 @pytest.mark.parametrize("landed", [True, False])
 def test_a_start_whose_record_was_not_answered_is_made_again(s3: MemoryStore, landed: bool) -> None:
     """The retry has the job that the create made, if it landed, and else starts it."""
-    silent = raising(lambda _: True, Unanswered("no answer"))
+    silent = raising("*", Unanswered)
 
-    def lose(request: Request, reply: object) -> None:
-        if request.key == RECORD:
-            s3.before = silent
-            raise Unanswered("no answer")
-
-    if landed:
-        s3.after = lose
-    else:
+    def lost() -> None:
         s3.before = silent
-    with pytest.raises((mc.OutcomeUnknown, mc.StoreError)):
-        begin()
+        raise Unanswered("no answer")
+
+    At(s3, f"* {RECORD}", lost, after=landed)
+    raises((mc.OutcomeUnknown, mc.StoreError), begin)
     s3.before = s3.after = None
     stored = JobRecord.decode(s3.body(RECORD), RECORD).uuid if landed else ""
     assert begin().uuid == stored or not landed
 
 
-def stop_after_record(s3: MemoryStore) -> None:
-    """A starter dies as its record is stored: nothing else of it reaches the store."""
-
-    def die(request: Request) -> None:
-        raise SystemExit
-
-    def look(request: Request, reply: object) -> None:
-        if request.key == RECORD and request.verb == "put":
-            s3.after, s3.before = None, die
-
-    s3.after = look
-
-
 @pytest.mark.parametrize("mode", ["fail", "replace"])
-def test_a_starter_that_died_before_it_looked_lets_nobody_in(s3: MemoryStore, mode: Any) -> None:
-    """I6: the retry looks itself: a live job of an excluding mode is a conflict, and the job that
-    is there is not touched."""
-    mc.start(DEST, mode="replace")
-    stop_after_record(s3)
-    with pytest.raises(SystemExit):
-        begin(mode=mode)
+def test_a_starter_that_died_before_it_looked_lets_nobody_in(s3: MemoryStore, mode: Mode) -> None:
+    """I6: the retry looks itself, and the job that is there is not touched."""
+    other = mc.start(DEST, mode="replace")
+    At(s3, f"put {RECORD}", lambda: setattr(s3, "before", raising("*", Crash)), after=True)
+    raises(Crash, begin, mode=mode)
     s3.before = s3.after = None
     before = s3.body(RECORD)
-    with pytest.raises(mc.ConflictingJob):
-        begin(mode=mode)
+    raises(mc.ConflictingJob, begin, mode=mode)
     assert s3.body(RECORD) == before
-
-
-def test_a_retry_in_mode_fail_looks_for_data(s3: MemoryStore) -> None:
-    """I6: the starter died before its look; what is there is found by the retry, in its words."""
-    stop_after_record(s3)
-    with pytest.raises(SystemExit):
-        begin(mode="fail")
-    s3.before = s3.after = None
-    s3.put_object("t/a.csv", b"theirs")
-    with pytest.raises(mc.DestinationExists, match=r"mode 'error'.*'append' or 'overwrite'"):
-        begin(mode="error")
-    assert visible(s3) == {"t/a.csv": b"theirs"}
-
-
-def test_the_record_is_not_written_by_a_retry(
-    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Others may be deciding: a retry, in a process that has asked the store nothing yet, sends no
-    PUT to the record."""
-    begin()
-    monkeypatch.setattr(probe, "_known", {})
-    puts: list[Request] = []
-    s3.before = lambda r: puts.append(r) if r.verb == "put" and r.key == RECORD else None
-    begin()
-    assert puts == []
+    if mode == "fail":
+        other.abort()
+        s3.put_object("t/a.csv", b"theirs")
+        with pytest.raises(mc.DestinationExists, match=r"mode 'error'.*'append' or 'overwrite'"):
+            begin(mode="error")
+        assert visible(s3) == {"t/a.csv": b"theirs"}

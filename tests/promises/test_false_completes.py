@@ -15,11 +15,12 @@ from magic_committer.commit import probe
 from magic_committer.errors import InvalidRequest, NotFound, Unanswered
 from magic_committer.protocol.record import TaskCommit
 from magic_committer.stores.base import Part, Written
-from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock
-from tests.promises.hands import DEST, At, Crash, committed_task, refusing, visible
+from tests.promises.hands import DEST, At, Crash, committed_task, raises, refusing, visible
 
 FILES = {"a.csv": b"1", "b.csv": b"2"}
+LOST = r"1 file is lost .*: t/b\.csv"
 
 
 class Gateway(MemoryStore):
@@ -80,51 +81,40 @@ def killed_in_complete(store: Gateway) -> mc.Job:
     """A job whose driver and server were killed in the Complete of ``b.csv``."""
     job, result = ready()
 
-    def dies(request: Request) -> None:
-        if request.verb == "complete_upload":
-            store.renamed.add(store.of("t/b.csv"))
-            raise Crash
+    def dies() -> None:
+        store.renamed.add(store.of("t/b.csv"))
+        raise Crash
 
-    store.before = dies
-    with pytest.raises(Crash):
-        job.commit([result])
+    store.before = lambda request: dies() if request.verb == "complete_upload" else None
+    raises(Crash, job.commit, [result])
     store.before = None
     return job
 
 
 def test_a_recovery_does_not_believe_a_200(gateway: Gateway) -> None:
-    """The upload is stuck in the server: every recovery names its key as lost, the record stays, no
-    `_SUCCESS` is written; once the operator has renamed it back, the next one commits the job."""
+    """A stuck upload is named as lost, until the operator has renamed it back."""
     job = killed_in_complete(gateway)
     for _ in range(2):
-        with pytest.raises(mc.CommitIncomplete, match=r"1 file is lost .*: t/b\.csv") as caught:
-            mc.recover(DEST, job.id)
-        assert caught.value.unresolved == ("t/b.csv",)
+        caught = raises(mc.CommitIncomplete, mc.recover, DEST, job.id, match=LOST)
+        assert caught.unresolved == ("t/b.csv",)
         assert "t/_SUCCESS" not in gateway.keys()
+    assert mc.recover(DEST, job.id, dry_run=True).unresolved == ()  # the listing shows it open
+    shows, gateway.list_uploads = gateway.list_uploads, lambda prefix: iter(())  # type: ignore[method-assign]
+    assert mc.recover(DEST, job.id, dry_run=True).unresolved == ("t/b.csv",)
+    gateway.list_uploads = shows  # type: ignore[method-assign]
     gateway.renamed.clear()
     assert mc.recover(DEST, job.id).outcome == "committed"
     assert visible(gateway) == {"t/a.csv": b"1", "t/b.csv": b"2"}
 
 
-def test_a_recovery_that_only_looks_names_what_is_lost(gateway: Gateway) -> None:
-    """A dry run says so before anybody recovers."""
-    job = killed_in_complete(gateway)
-    assert mc.recover(DEST, job.id, dry_run=True).unresolved == ()  # the listing shows it open
-    gateway.list_uploads = lambda prefix: iter(())  # type: ignore[method-assign]
-    assert mc.recover(DEST, job.id, dry_run=True).unresolved == ("t/b.csv",)
-
-
 def test_a_second_commit_does_not_believe_a_200(gateway: Gateway) -> None:
-    """The driver that decided tries again, by the stored plan: the server may have been killed in
-    between."""
+    """The server may have been killed in between."""
     job, result = ready()
     refused = InvalidRequest("complete_upload: no", status=400, code="Slow")
-
     with refusing(gateway, "complete_upload t/b.csv", refused), pytest.raises(mc.CommitIncomplete):
         job.commit([result])
     gateway.renamed.add(gateway.of("t/b.csv"))
-    with pytest.raises(mc.CommitIncomplete, match=r"lost .*: t/b\.csv"):
-        job.commit([result])
+    raises(mc.CommitIncomplete, job.commit, [result], match=LOST)
     gateway.renamed.clear()
     assert job.commit([result]).outcome == "committed"
 
@@ -133,8 +123,7 @@ def test_a_second_commit_does_not_believe_a_200(gateway: Gateway) -> None:
 def test_a_driver_does_not_believe_a_complete_that_was_sent_twice(
     gateway: Gateway, attempts: int
 ) -> None:
-    """The server was killed in the first sending, and answered the second with 200. One that was
-    sent once is believed: this server was not seen to lie then."""
+    """The server may have been killed in the first sending; one that was sent once is believed."""
     job, result = ready()
     gateway.attempts = attempts
     gateway.after = lambda request, reply: (
@@ -144,17 +133,14 @@ def test_a_driver_does_not_believe_a_complete_that_was_sent_twice(
         assert job.commit([result]).outcome == "committed"
         assert "t/b.csv" not in visible(gateway)
         return
-    with pytest.raises(mc.CommitIncomplete, match=r"lost .*: t/b\.csv"):
-        job.commit([result])
+    raises(mc.CommitIncomplete, job.commit, [result], match=LOST)
 
 
 @pytest.mark.parametrize("learnt", [True, False])
 def test_on_a_store_that_believes_dead_uploads_every_file_is_looked_at(
     gateway: Gateway, learnt: bool
 ) -> None:
-    """Somebody aborts an upload between the check and its Complete, and an older object holds the
-    key: 200. The driver asks what the store does, before the decision at the latest (another
-    process may have started the job), and looks: the key is unresolved, the job not "committed"."""
+    """I2: a 200 for an aborted upload at an older object's key: it is unresolved."""
     gateway.believes = True
     gateway.put_object("t/b.csv", b"older")
     job, result = ready()
@@ -162,8 +148,7 @@ def test_on_a_store_that_believes_dead_uploads_every_file_is_looked_at(
         probe._known.clear()
 
     At(gateway, "put */_plan-*", lambda: gateway.drop_upload(gateway.of("t/b.csv")))
-    with pytest.raises(mc.CommitIncomplete, match=r"unresolved .*: t/b\.csv"):
-        job.commit([result])
+    raises(mc.CommitIncomplete, job.commit, [result], match=r"unresolved .*: t/b\.csv")
     assert probe.known(gateway.identity).true_complete is False
     assert visible(gateway)["t/b.csv"] == b"older"
 
@@ -179,24 +164,14 @@ def test_what_cannot_be_asked_before_the_decision_decides_nothing(gateway: Gatew
     assert visible(gateway) == {"t/a.csv": b"1", "t/b.csv": b"2"}
 
 
-def emptied_in_complete(store: Gateway) -> mc.Job:
-    """A job whose driver was killed in the Complete of ``b.csv``, which cost its parts."""
-    job = killed_in_complete(store)
-    store.emptied, store.renamed = store.renamed, set()
-    store.list_uploads = lambda prefix: iter(())  # type: ignore[method-assign]
-    return job
-
-
 @pytest.mark.parametrize("way", ["accept", "revert"])
-def test_an_upload_without_its_parts_is_lost_until_an_operator_says(
-    gateway: Gateway, way: str
-) -> None:
-    """Not unfinished for ever: nobody can complete it, which a dry run says, too. The rest is
-    published on the operator's word, or nothing stays, so that the job can be run again."""
-    job = emptied_in_complete(gateway)
+def test_an_upload_without_parts_is_lost_until_it_is_said(gateway: Gateway, way: str) -> None:
+    """Nobody can complete it: the rest is published on the operator's word, or nothing stays."""
+    job = killed_in_complete(gateway)
+    gateway.emptied, gateway.renamed = gateway.renamed, set()  # the Complete cost its parts
+    gateway.list_uploads = lambda prefix: iter(())  # type: ignore[method-assign]
     assert mc.recover(DEST, job.id, dry_run=True).unresolved == ("t/b.csv",)
-    with pytest.raises(mc.CommitIncomplete, match=r"1 file is lost .*: t/b\.csv"):
-        mc.recover(DEST, job.id)
+    raises(mc.CommitIncomplete, mc.recover, DEST, job.id, match=LOST)
     if way == "accept":
         assert mc.recover(DEST, job.id, accept=["t/b.csv"]).outcome == "committed"
         assert visible(gateway) == {"t/a.csv": b"1"}

@@ -16,7 +16,7 @@ from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.commit.fence import FENCE_SECONDS, Fence
-from magic_committer.errors import PermissionDenied, Unanswered
+from magic_committer.errors import PermissionDenied, StoreError, Unanswered
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.options import Accept, Track
 from magic_committer.protocol.record import JOB_METADATA, USUAL_TERMS, JobRecord, StartedJob, State
@@ -28,96 +28,82 @@ from tests.concrete import upload_of
 from tests.promises.hands import (
     DEST,
     At,
-    Crash,
     control,
     dies_at,
     failing,
+    fitting,
     one_file,
+    raises,
     raising,
+    record_of,
     refusing,
+    remains,
     unanswered,
     visible,
+    write,
 )
 from tests.promises.machine import DAY, Machine
 from tests.promises.test_small_files import held, is_verb
+
+SET = "put *.pendingset"
+SMALL = mc.Options(block_bytes=PART_BYTES_MIN)
+BLOCK = bytes(PART_BYTES_MIN)
 
 
 def test_a_long_file_reads_the_fence_while_it_is_written() -> None:
     """A Create that is not covered for a second is covered at the next block."""
     clock = PatientClock()
     with memory_store(clock=clock) as s3:
-        job = mc.start(DEST, options=mc.Options(block_bytes=PART_BYTES_MIN))
+        job = mc.start(DEST, options=SMALL)
         s3.requests.clear()  # the proof of the store
         task = job.task("1")
         f = task.open("a.bin")
-        f.write(bytes(PART_BYTES_MIN))
-        assert s3.requests["head"] == 0
-        clock.sleep(2)
-        f.write(bytes(PART_BYTES_MIN))
-        assert s3.requests["head"] == 1
-        clock.sleep(20)
-        f.write(bytes(PART_BYTES_MIN))
-        assert s3.requests["head"] == 1  # covered once, covered for good
+        for seconds, heads in ((0, 0), (2, 1), (20, 1)):  # covered once, covered for good
+            clock.sleep(seconds)
+            f.write(BLOCK)
+            assert s3.requests["head"] == heads
         job.abort()
         g = task.open("b.bin")
         g.write(b"")
         upload_of(g)._sender.created()
         clock.sleep(2)
-        with pytest.raises(mc.JobNotRunning):
-            g.write(bytes(PART_BYTES_MIN))
+        raises(mc.JobNotRunning, g.write, BLOCK)
         f.abort()
-        with pytest.raises(mc.TaskFailed):
-            task.commit()
-        assert s3.open_uploads() == ()
-        assert s3.keys() == ()
+        raises(mc.TaskFailed, task.commit)
+        assert (s3.keys(), s3.open_uploads()) == ((), ())
 
 
 def test_an_attempt_whose_pendingset_lands_after_the_sweep_undoes_it(s3: MemoryStore) -> None:
     """I4: the read after the pendingset is stored catches all that a late attempt left."""
     job = mc.start(DEST)
     task = one_file(job)
-    At(s3, "put *.pendingset", job.abort)
-    with pytest.raises(mc.JobNotRunning):
-        task.commit()
-    assert s3.keys() == ()
-    assert s3.open_uploads() == ()
+    At(s3, SET, job.abort)
+    raises(mc.JobNotRunning, task.commit)
+    assert (s3.keys(), s3.open_uploads()) == ((), ())
 
 
 def test_an_attempt_that_a_driver_may_have_accepted_is_left_alone(s3: MemoryStore) -> None:
-    """I2: between its pendingset and its second read the job was decided *commit* from a listing:
-    the attempt keeps its hands off, and its file is visible."""
+    """I2: decided from a listing before the second read: the attempt keeps its hands off."""
     job = mc.start(DEST)
     task = one_file(job)
     driver = mc.attach(DEST, job.id)
-
-    def decide_and_pause() -> None:
-        before = s3.before
-        s3.before = raising("complete_upload", Crash)
-        with pytest.raises(Crash):
-            driver.commit()
-        s3.before = before
-
-    At(s3, "put *.pendingset", decide_and_pause, after=True)
+    At(s3, SET, lambda: dies_at(s3, "complete_upload", driver.commit), after=True)
     task.commit()
     assert mc.attach(DEST, job.id).commit().outcome == "committed"
-    assert visible(s3) == {"t/a.csv": b"1"}
-    assert s3.open_uploads() == ()
+    assert remains(s3)[:2] == ({"t/a.csv": b"1"}, [])
 
 
-@pytest.mark.parametrize(
-    "error", [Unanswered("no answer"), PermissionDenied("expired", status=403)]
-)
+@pytest.mark.parametrize("error", [Unanswered, PermissionDenied])
 def test_a_second_read_that_cannot_be_made_leaves_the_pendingset(
-    s3: MemoryStore, error: mc.StoreError
+    s3: MemoryStore, error: type[StoreError]
 ) -> None:
     """I2: a driver may have listed the pendingset: the task raises and leaves it to the job."""
     job = mc.start(DEST)
     task = one_file(job)
     s3.requests.clear()
-    s3.before = raising(lambda r: r.verb == "head" and s3.requests["head"] >= 2, error)
-    with pytest.raises(type(error)):
+    late: Callable[[Request], bool] = lambda r: r.verb == "head" and s3.requests["head"] >= 2  # noqa: E731
+    with refusing(s3, late, error), pytest.raises(error):
         task.commit()
-    s3.before = None
     assert any(key.endswith(".pendingset") for key in control(s3))
     assert task.commit().files == 1  # repeatable: it is the same pendingset
     assert job.commit(expect=["1"]).files == 1
@@ -128,40 +114,32 @@ def test_a_second_read_that_cannot_be_made_leaves_the_pendingset(
 def test_a_record_that_is_not_the_jobs_stops_the_attempt(s3: MemoryStore, gone: str) -> None:
     """Absent, or another run's: the job is not running for this attempt."""
     job = mc.start(DEST, job_id="used-twice")
-    record = control(s3)[0]
     task = one_file(job)
-    if gone == "absent":
-        s3.delete_object(record)
-    else:
-        body = s3.body(record).replace(job.uuid.encode(), b"0" * 32)
-        s3.put_object(record, body, metadata={JOB_METADATA: "0" * 32})
-    with pytest.raises(mc.JobNotRunning) as told:
-        task.commit()
-    assert told.value.state == "absent"
+    body = s3.body(record_of(job)).replace(job.uuid.encode(), b"0" * 32)
+    s3.delete_object(record_of(job))
+    if gone == "replaced":
+        s3.put_object(record_of(job), body, metadata={JOB_METADATA: "0" * 32})
+    assert raises(mc.JobNotRunning, task.commit).state == "absent"
     assert s3.open_uploads() == ()
 
 
 @pytest.mark.parametrize("open_before", [True, False])
-def test_an_old_task_takes_no_file_of_the_next_job_of_its_id(
-    machine: Machine, open_before: bool
-) -> None:
-    """I2: a task of a job that has ended, whose record was forgotten, writes the file that the next
-    job's task of the same names has saved: that one is published."""
+def test_an_old_task_takes_no_file_of_the_next_job(machine: Machine, open_before: bool) -> None:
+    """I2: what the next job's task of the same names has saved is published."""
     first = mc.start(DEST, job_id="nightly")
 
-    def write(job: mc.Job) -> Any:
+    def begun(job: mc.Job) -> Any:
         file = job.task("1", attempt="a").open("x.csv")
         file.write(job.uuid.encode())
         return file
 
-    late = write(first) if open_before else None
+    late = begun(first) if open_before else None
     mc.abort(DEST, "nightly")
     machine.later(30 * DAY)
     mc.cleanup(DEST)
     second = mc.start(DEST, job_id="nightly")
-    write(second).close()
-    with pytest.raises(mc.JobNotRunning):
-        (late or write(first)).close()
+    begun(second).close()
+    raises(mc.JobNotRunning, lambda: (late or begun(first)).close())
     second.task("1", attempt="a").commit()
     assert second.commit().files == 1
     assert visible(machine.s3) == {"t/x.csv": second.uuid.encode()}
@@ -172,29 +150,24 @@ def test_an_old_task_takes_no_file_of_the_next_job_of_its_id(
 def test_a_record_that_may_not_be_read_is_told_as_it_is(
     s3: MemoryStore, clock: PatientClock, track: Track, when: str
 ) -> None:
-    """I10: 403 at the fence's first read, or at one that falls due while a file is written, says
-    nothing of the job: PermissionDenied, not that it is late; nothing is published, and the upload
-    is aborted: its parts are there."""
-    options = mc.Options(block_bytes=PART_BYTES_MIN)
-    job = mc.start(DEST, track=track, accept="results", options=options)
+    """I10: PermissionDenied, not that it is late; nothing is published, the upload is aborted."""
+    job = mc.start(DEST, track=track, accept="results", options=SMALL)
     if when == "at the commit":
         task = one_file(job)
         end: Callable[[], object] = task.commit
+        again: Any = (mc.TaskFailed, "aborted", task.commit)
     else:
         task = job.task("1")
         f = task.open("a.bin")
         upload_of(f)._sender.created()
         clock.sleep(2)
-        end = partial(f.write, bytes(PART_BYTES_MIN))
+        end = partial(f.write, BLOCK)
+        again = (PermissionDenied, "refused", f.close)
     with refusing(s3, "head", PermissionDenied), pytest.raises(PermissionDenied, match="refused"):
         end()
     assert s3.open_uploads() == ()
-    if when == "in a long file":
-        with pytest.raises(PermissionDenied):
-            f.close()
-    else:
-        with pytest.raises(mc.TaskFailed, match="aborted"):
-            task.commit()
+    error, told, call = again
+    raises(error, call, match=told)
     job.abort()
     assert (s3.keys(), s3.open_uploads()) == ((), ())
 
@@ -205,18 +178,15 @@ def test_a_file_opened_by_path_reads_the_fence_after_each_pending(
 ) -> None:
     """I4: who only closes files by path does not commit the task, so each close looks again."""
     job = mc.start(DEST, job_id="1")
-    path = "s3a://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/x.csv"
-    f = mc.open_magic(path)
+    f = mc.open_magic("s3a://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/x.csv")
     f.write(b"1")
     f._sender.created()
     if when == "before":
         job.abort()
     else:
         At(s3, "put *.pending", job.abort)
-    with pytest.raises(mc.JobNotRunning):
-        f.close()
-    assert s3.open_uploads() == ()
-    assert [k.rsplit("/", 1)[-1] for k in control(s3)] == ["_job.json"]
+    raises(mc.JobNotRunning, f.close)
+    assert remains(s3) == ({}, [], ["_job.json"])
     assert mc.attach(DEST, "1").outcome == "aborted"
 
 
@@ -226,65 +196,47 @@ def test_a_file_opened_by_path_reads_the_fence_after_each_pending(
 def test_a_pendingset_whose_put_was_not_answered(
     s3: MemoryStore, accept: Accept, track: Track, landed: bool
 ) -> None:
-    """I2, I4: nobody knows whether the pendingset is stored. Where no other handle has the attempt
-    a job of results never accepts it: the attempt aborts. Else the attempt leaves everything, for
-    the key cannot be claimed either: it may be committed again, and the job's end takes what is
-    left."""
+    """I2, I4: an attempt that nobody else can commit aborts; else it may be committed again."""
     job = mc.start(DEST, accept=accept, track=track)
     task = one_file(job)
+    sets = fitting(SET)
 
-    def lose(request: Request) -> None:
-        if request.verb == "put" and request.key.endswith(".pendingset"):
-            if landed:
-                request.effect()  # the second time it is refused: 412
+    def lose(request: Request, reply: object = None) -> None:
+        if sets(request) and not isinstance(reply, StoreError):  # the second time it is a 412
             raise Unanswered("no answer")
 
-    s3.before = lose
+    if landed:
+        s3.after = lose
+    else:
+        s3.before = lose
     with pytest.raises(Unanswered) if not landed else nullcontext():
         task.commit()
-    s3.before = None
-    if landed:
-        assert job.commit([task.result]).files == 1  # sent again, it is found to be stored
-    elif accept == "results" and track == "memory":
-        assert s3.open_uploads() == ()
-        assert [key.rsplit("/", 1)[-1] for key in control(s3)] == ["_job.json"]
+    s3.before = s3.after = None
+    if not landed and accept == "results" and track == "memory":
+        assert remains(s3) == ({}, [], ["_job.json"])
         job.abort()
     else:
         assert len(s3.open_uploads()) == 1
-        result = task.commit()
-        if accept == "results":
-            assert job.commit([result]).files == 1
-        else:
-            assert job.commit(expect=["1"]).files == 1
+        result = task.result if landed else task.commit()  # the second PUT has found it stored
+        assert job.commit([result] if accept == "results" else None, expect=["1"]).files == 1
         assert visible(s3) == {"t/a.csv": b"1"}
-    assert s3.open_uploads() == ()
-    assert control(s3) == []
+    assert remains(s3)[1:] == ([], [])
 
 
-def test_a_committed_attempt_is_not_undone_by_a_second_handle(s3: MemoryStore) -> None:
-    """I2: whoever goes by the same name finds the attempt committed: it cannot be aborted, and
-    committing it again gives the same result."""
-    job = mc.start(DEST)
-    first = one_file(job, attempt="a")
-    # The tree stays, as if the first process had been killed.
-    with refusing(s3, "delete", Unanswered("no answer")):
-        first.commit()
-    second = mc.attach(DEST, job.id).task("1", attempt="a")
-    with pytest.raises(mc.TaskFailed, match="committed"):
-        second.abort()
-    assert job.commit([second.commit()]).files == 1
-    assert visible(s3) == {"t/a.csv": b"1"}
-
-
-def test_two_handles_that_commit_one_attempt_at_once_agree(s3: MemoryStore) -> None:
-    """I2: the second finds the tree half deleted, and takes the pendingset that is stored."""
+@pytest.mark.parametrize("at_once", [True, False])
+def test_two_handles_that_commit_one_attempt_at_once_agree(s3: MemoryStore, at_once: bool) -> None:
+    """I2: the second takes the pendingset that is stored; it cannot abort the attempt."""
     job = mc.start(DEST)
     first = job.task("1", attempt="a")
-    for name in ("a.csv", "b.csv"):
-        with first.open(name) as f:
-            f.write(b"1")
+    write(first, "a.csv")
+    write(first, "b.csv")
     second = mc.attach(DEST, job.id).task("1", attempt="a")
-    At(s3, "get *.pending", first.commit)
+    if at_once:
+        At(s3, "get *.pending", first.commit)
+    else:
+        with refusing(s3, "delete", Unanswered):
+            first.commit()
+        raises(mc.TaskFailed, second.abort, match="committed")
     assert second.commit() == first.result
     assert job.commit([first.result]).files == 2
 
@@ -325,8 +277,7 @@ def test_when_an_attempt_may_be_undone(
 def test_a_late_attempt_is_undone_though_its_set_cannot_be_read(
     s3: MemoryStore, unreadable: bool
 ) -> None:
-    """I4: the job is being aborted and nobody accepts anything any more: what is at the key of the
-    set does not matter, and the attempt's upload goes."""
+    """I4: nobody accepts anything any more of a job that is being aborted."""
     job = mc.start(DEST)
     task = one_file(job, attempt="a")
     dies_at(s3, "list", lambda: mc.abort(DEST, job.id))
@@ -334,26 +285,29 @@ def test_a_late_attempt_is_undone_though_its_set_cannot_be_read(
     if unreadable:
         s3.put_object(key, b"{", metadata={JOB_METADATA: job.uuid})
     else:
-        failing(s3, "get", key, PermissionDenied("not this one", status=403))
-    with pytest.raises(mc.JobNotRunning):
-        task.commit()
+        failing(s3, "get", key, PermissionDenied)
+    raises(mc.JobNotRunning, task.commit)
     s3.before = None
     assert s3.open_uploads() == ()
 
 
-PATHS = JobPaths(Destination.parse(DEST), "j")
-
-
 class Fenced:
+    """The fence of a job, and its store."""
+
     def __init__(self, s3: MemoryStore) -> None:
         self.s3 = s3
         self.runtime = Runtime(s3, pool=ThreadPool(0), clock=PatientClock())
+        paths = JobPaths(Destination.parse(DEST), "j")
         record = JobRecord.running(
             id="j", uuid="0" * 32, nonce=self.runtime.ids(), terms=USUAL_TERMS,
             given_id=True, started=0.0,
         )  # fmt: skip
-        seen = records.create(self.runtime, PATHS.record, record).seen
-        self.fence = Fence(self.runtime, StartedJob.attached(record, DEST, seen.etag), PATHS)
+        seen = records.create(self.runtime, paths.record, record).seen
+        self.fence = Fence(self.runtime, StartedJob.attached(record, DEST, seen.etag), paths)
+
+    @property
+    def heads(self) -> int:
+        return self.s3.requests["head"]
 
 
 @pytest.fixture
@@ -361,28 +315,22 @@ def fenced(s3: MemoryStore) -> Fenced:
     return Fenced(s3)
 
 
-def heads(fenced: Fenced) -> int:
-    return fenced.s3.requests["head"]
-
-
 def test_only_creates_that_are_not_covered_cost_a_read(fenced: Fenced) -> None:
-    """I4: before the first Create is answered there is nothing to cover, and one read covers two.
-    It covers those that were answered before it was sent: one that is answered while it is on its
-    way needs another."""
+    """I4: a read covers the Creates that were answered before it was sent."""
     fenced.fence.check_if_due()
     fenced.fence.check()
-    assert heads(fenced) == 0
+    assert fenced.heads == 0
     fenced.fence.created()
     fenced.fence.created()
     fenced.fence.check()
     fenced.fence.check()
-    assert heads(fenced) == 1
+    assert fenced.heads == 1
     fenced.fence.created()
     At(fenced.s3, "head", fenced.fence.created, after=True)
     fenced.fence.check()
-    assert heads(fenced) == 2
+    assert fenced.heads == 2
     fenced.fence.check()
-    assert heads(fenced) == 3
+    assert fenced.heads == 3
 
 
 def test_a_read_that_is_under_way_is_not_sent_twice(fenced: Fenced) -> None:
@@ -391,65 +339,47 @@ def test_a_read_that_is_under_way_is_not_sent_twice(fenced: Fenced) -> None:
     fenced.runtime.clock.sleep(2 * FENCE_SECONDS)
     at = At(fenced.s3, "head", fenced.fence.check_if_due)
     fenced.fence.check_if_due()
-    assert at.done
-    assert heads(fenced) == 1
+    assert (at.done, fenced.heads) == (True, 1)
 
 
 def test_a_fence_that_cannot_be_read_after_a_close_costs_no_file(s3: MemoryStore) -> None:
-    """I2: the `.pending` of a shared attempt is stored, and the store does not tell whether the job
-    has ended: the file is closed, and whoever commits the attempt commits it."""
+    """I2: the file is closed, and whoever commits the attempt commits it."""
     job = mc.start(DEST)
     task = job.task("1", attempt="a")
-
-    def after(request: Request, reply: object) -> None:
-        if request.verb == "put" and request.key.endswith(".pending"):
-            s3.after = None
-            record = f"t/__magic_job-{job.id}/_job.json"
-            failing(s3, "head", record, Unanswered("no answer"))
-
-    with task.open("a.csv") as f:
-        f.write(b"1")
-        s3.after = after
-    assert s3.after is None
+    silent = raising(f"head {record_of(job)}", Unanswered)
+    with At(s3, "put *.pending", lambda: setattr(s3, "before", silent), after=True):
+        write(task)
     s3.before = None
     assert mc.attach(DEST, job.id).task("1", attempt="a").commit().files == 1
 
 
 @pytest.mark.parametrize("told", ["at the commit", "by the store", "at a second try"])
-def test_a_block_whose_job_was_swept_before_its_set_was_stored_leaves_nothing(
-    s3: MemoryStore, told: str
-) -> None:
-    """I4: of `write` the driver's own read of the record is the second one: what an aborter's sweep
-    did not see goes with the attempt, also if that read fails once."""
+def test_a_block_that_was_swept_leaves_nothing(s3: MemoryStore, told: str) -> None:
+    """I4: what an aborter's sweep did not see goes with the attempt, though the look fails once."""
 
     def swept() -> None:
         mc.recover(DEST, job.id, dead_after=0)
         if told == "by the store":
-            no = PermissionDenied("no")
-            At(s3, "get *_job.json", no)
+            At(s3, "get *_job.json", PermissionDenied("no"))
         if told == "at a second try":
             At(s3, "get *.pendingset", unanswered)
 
     error = PermissionDenied if told == "by the store" else mc.JobNotRunning
     with pytest.raises(error), mc.write(DEST) as job:
-        with job.open("a.csv") as f:
-            f.write(b"1")
-        At(s3, "put *.pendingset", swept)
+        write(job)
+        At(s3, SET, swept)
     s3.before = s3.after = None
-    assert not s3.open_uploads()
-    assert [key.rpartition("/")[2] for key in s3.keys()] == ["_job.json"]  # the aborter's
+    assert remains(s3) == ({}, [], ["_job.json"])  # the aborter's
 
 
 def test_the_fence_is_read_while_the_last_parts_are_under_way(s3: MemoryStore) -> None:
-    """The commit of a task that waits for its Creates sends the read when the last one is
-    answered, and none after its parts."""
+    """The read is sent when the last Create is answered, and none after the parts."""
     order: list[str] = []
     job = mc.start(DEST, track="memory")
     with held(s3, is_verb("create_upload")) as gate:
         task = job.task("1")
-        for name in ("a.csv", "b.csv"):
-            with task.open(name) as f:
-                f.write(b"1")
+        write(task, "a.csv")
+        write(task, "b.csv")
         gate.wait(2)
         s3.after = lambda request, reply: order.append(request.verb)
         committing = threading.Thread(target=task.commit)

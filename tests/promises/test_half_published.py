@@ -12,14 +12,25 @@ import pytest
 import magic_committer as mc
 from magic_committer.commit.success_marker import DIAGNOSTIC_UUID
 from magic_committer.errors import Unanswered
-from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock
 from tests.hadoops import RELEASES, HadoopJob, complete, leave_job, leave_marker
-from tests.promises.hands import DEST, control, visible
-from tests.promises.machine import deaths
-from tests.promises.test_adoption import contents
+from tests.promises.hands import (
+    DEST,
+    At,
+    Fits,
+    control,
+    raises,
+    record_of,
+    refusing,
+    remains,
+    visible,
+)
+from tests.promises.machine import DAY, HOUR, deaths
+from tests.promises.situations import contents
 
-RECORD = "t/__magic_job-hadoops/_job.json"
+RECORD = record_of("hadoops")
+STAY = "2 of 3 files are visible already, and stay"
 ENDS: dict[str, Callable[[], object]] = {
     "abort": lambda: mc.abort(DEST, "hadoops"),
     "handle": lambda: mc.attach(DEST, "hadoops").abort(),
@@ -38,16 +49,12 @@ def half_published(s3: MemoryStore, release: str = "3.5.0", many: int = 2) -> Ha
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("release", RELEASES)
-def test_a_half_published_job_is_not_aborted_unasked(
-    s3: MemoryStore, release: str, end: str
-) -> None:
-    """I6: an abort would leave a torn table: it says how many files are visible, decides nothing,
-    and the commit that it advises publishes all."""
+def test_it_is_not_aborted_unasked(s3: MemoryStore, release: str, end: str) -> None:
+    """I6: that would tear a table: the commit that the error advises publishes all."""
     hadoops = half_published(s3, release)
     before = contents(s3)
-    with pytest.raises(mc.AlreadyVisible, match="2 of 3 files are visible already") as refused:
-        ENDS[end]()
-    told = refused.value
+    refused = raises(mc.AlreadyVisible, ENDS[end], match="2 of 3 files are visible already")
+    told = refused
     assert (told.visible, told.doubtful, told.files) == (2, 0, 3)
     assert list(told.keys) == sorted(hadoops.uploads)[:2]
     assert contents(s3) == before
@@ -57,24 +64,13 @@ def test_a_half_published_job_is_not_aborted_unasked(
 
 @pytest.mark.parametrize("end", ENDS)
 def test_what_another_adopter_publishes_is_not_called_the_jvms(s3: MemoryStore, end: str) -> None:
-    """I10: while an abort looks at the files another process commits the job: it is told that the
-    job is committed, not that its JVM had made the files visible."""
-    hadoops = leave_job(s3, "3.5.0")
-    other = mc.adopt(DEST, "hadoops", dead_after=0)
-    committed: list[mc.JobReport] = []
-
-    def commits(request: Request) -> None:
-        if request.verb == "head" and request.key in hadoops.files:
-            s3.before = None
-            committed.append(mc.attach(DEST, other.job_id).commit())
-
-    s3.before = commits
-    if end == "recover":
-        assert ENDS[end]().outcome == "committed"  # type: ignore[attr-defined]
-    else:
-        with pytest.raises(mc.JobNotRunning, match="committed"):
-            ENDS[end]()
-    assert [report.files for report in committed] == [3]
+    """I10: another process commits while an abort looks: the job is committed."""
+    hadoops = half_published(s3, many=0)
+    with At(s3, "head t/*.txt", mc.attach(DEST, "hadoops").commit):
+        if end == "recover":
+            assert ENDS[end]().outcome == "committed"  # type: ignore[attr-defined]
+        else:
+            raises(mc.JobNotRunning, ENDS[end], match="committed")
     assert visible(s3) == hadoops.files
 
 
@@ -83,21 +79,19 @@ def test_what_another_adopter_publishes_is_not_called_the_jvms(s3: MemoryStore, 
 def test_the_word_leaves_what_is_visible_and_aborts_the_rest(
     s3: MemoryStore, release: str, how: Callable[..., object]
 ) -> None:
-    """I3, I10: with ``leave_visible`` the visible files stay, the report says so, and so does the
-    closed record; no upload stays; and whoever wants to commit it later is not told that nothing is
-    visible."""
+    """I3, I10: with ``leave_visible`` report and record say what stays; no upload does."""
     hadoops = half_published(s3, release)
     limit = {"dead_after": 0} if how is mc.recover else {}
     done = how(DEST, "hadoops", leave_visible=True, **limit)
     (found,) = mc.inspect(DEST)
-    assert found.would == "nothing: it was aborted; 2 of 3 files are visible already, and stay"
+    assert found.would == f"nothing: it was aborted; {STAY}"
     assert mc.recover(DEST, "hadoops").did == found.would
     report = done.report if isinstance(done, mc.Recovery) else done
     assert isinstance(report, mc.JobReport)
     assert report.outcome == "aborted"
-    assert "2 of 3 files are visible already, and stay" in report.warnings
-    assert visible(s3) == {key: hadoops.files[key] for key in sorted(hadoops.files)[:2]}
-    assert (s3.open_uploads(), control(s3)) == ((), [RECORD])
+    assert STAY in report.warnings
+    first_two = {key: hadoops.files[key] for key in sorted(hadoops.files)[:2]}
+    assert remains(s3) == (first_two, [], ["_job.json"])
     with pytest.raises(mc.JobNotRunning, match="made visible before it died stays"):
         mc.attach(DEST, "hadoops").commit()
 
@@ -115,8 +109,7 @@ def test_a_job_of_which_nothing_is_visible_aborts_without_a_word(s3: MemoryStore
 
 
 def test_a_file_of_which_nobody_can_tell_is_not_called_invisible(s3: MemoryStore) -> None:
-    """I10: where ETags are no MD5s (SSE-KMS) an object of the upload's size may be what it became:
-    the upload has ended, so the job is not aborted unasked."""
+    """I10: under SSE-KMS an object of an ended upload's size may be what it became."""
     hadoops = half_published(s3, many=0)
     first = min(hadoops.uploads)
     s3.drop_upload(hadoops.uploads[first])
@@ -130,55 +123,40 @@ def test_a_file_of_which_nobody_can_tell_is_not_called_invisible(s3: MemoryStore
 @pytest.mark.parametrize("verb", ["head", "list_parts", "get"])
 def test_a_look_that_gets_no_answer_decides_nothing(s3: MemoryStore, verb: str) -> None:
     """Where the store does not answer, nobody knows what is visible: the job runs on."""
-    hadoops = half_published(s3, many=1)
+    half_published(s3, many=1)
     before = contents(s3)
-
-    def silent(request: Request) -> None:
-        if request.verb == verb and request.key != RECORD:
-            raise Unanswered("no answer", operation=verb, key=request.key)
-
-    s3.before = silent
-    with pytest.raises(Unanswered):
+    looks: Fits = lambda r: r.verb == verb and r.key != RECORD  # noqa: E731
+    with refusing(s3, looks, Unanswered), pytest.raises(Unanswered):
         mc.abort(DEST, "hadoops")
-    s3.before = None
     assert contents(s3) == before
-    assert mc.attach(DEST, hadoops.id).state == "running"
+    assert mc.attach(DEST, "hadoops").state == "running"
 
 
 def test_what_an_older_application_attempt_made_visible_counts(s3: MemoryStore) -> None:
-    """A first application attempt died in its commit, the second before: the abort of the second
-    would leave what the first made visible."""
+    """An abort of the second attempt would leave what the first made visible."""
     older = leave_job(s3, "3.5.0", content=b"old")
     complete(s3, older, 1)
     leave_job(s3, "3.5.0", app_attempt="01", content=b"new")
     adoption = mc.adopt(DEST, "hadoops", dead_after=0)
     assert (len(adoption.passed_over), adoption.passed_over_tasks) == (1, 2)
-    with pytest.raises(mc.AlreadyVisible, match="1 of 3 files"):
-        mc.abort(DEST, "hadoops")
+    raises(mc.AlreadyVisible, mc.abort, DEST, "hadoops", match="1 of 3 files")
 
 
-def test_cleanup_leaves_a_half_published_job_and_says_so(
-    s3: MemoryStore, clock: PatientClock
-) -> None:
-    """I6: however old, nobody but a person tears it: every cleanup tells of it."""
+def test_cleanup_leaves_it_and_says_so(s3: MemoryStore, clock: PatientClock) -> None:
+    """I6: nobody but a person tears it. A dry recovery says why, and what would stay."""
     half_published(s3)
-    clock.ahead += 30 * 24 * 3600.0
+    clock.ahead += 30 * DAY
     before = contents(s3)
     for dry_run in (True, False):
         report = mc.cleanup(DEST, dry_run=dry_run)
         told = [*report.errors, *(one.did for one in report.recovered)]
         assert any("2 of 3 files are visible" in line for line in told)
         assert bool(report.errors) is not dry_run
-    assert contents(s3) == before
-
-
-def test_a_dry_recovery_tells_what_is_visible(s3: MemoryStore) -> None:
-    """``dry_run`` says that it would do nothing, and why; with the word, what would stay."""
-    half_published(s3)
     dry = mc.recover(DEST, "hadoops", dead_after=0, dry_run=True)
     assert dry.did.startswith("nothing: job 'hadoops' cannot simply be aborted: 2 of 3 files")
     dry = mc.recover(DEST, "hadoops", dead_after=0, leave_visible=True, dry_run=True)
-    assert dry.did.endswith("; 2 of 3 files are visible already, and stay")
+    assert dry.did.endswith(f"; {STAY}")
+    assert contents(s3) == before
 
 
 def committed(s3: MemoryStore, release: str) -> tuple[HadoopJob, bytes]:
@@ -194,26 +172,27 @@ def committed(s3: MemoryStore, release: str) -> tuple[HadoopJob, bytes]:
     return hadoops, body
 
 
-@pytest.mark.parametrize("end", ["commit", "recover", "cleanup"])
+@pytest.mark.parametrize("end", ["commit", "recover", "cleanup", "commit, all sets gone"])
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_job_that_its_marker_names_is_only_swept(
     s3: MemoryStore, clock: PatientClock, release: str, end: str
 ) -> None:
-    """I8: Hadoop's `_SUCCESS` names more files than are left to tell of: it stays byte for byte, so
-    do the files, and the job's tree goes."""
+    """I8: Hadoop's `_SUCCESS` and the files stay, and the job's tree goes."""
     hadoops, body = committed(s3, release)
-    adoption = mc.adopt(DEST, "hadoops", dead_after=0)
-    assert adoption.committed
-    if end == "commit":
+    if "gone" in end:
+        for key in hadoops.sets[1:]:
+            s3.delete_one(key)
+        s3.put_object(f"{hadoops.directory}job-hadoops/00/tasks/")
+    assert mc.adopt(DEST, "hadoops", dead_after=0).committed
+    if "commit" in end:
         assert mc.attach(DEST, "hadoops").commit().outcome == "committed"
     elif end == "recover":
         assert mc.recover(DEST, "hadoops").outcome == "committed"
     else:
-        clock.ahead += 2 * 3600.0
+        clock.ahead += 2 * HOUR
         assert [one.outcome for one in mc.cleanup(DEST).recovered] == ["committed"]
     assert s3.body("t/_SUCCESS") == body
-    assert visible(s3) == hadoops.files
-    assert (control(s3), s3.open_uploads()) == ([RECORD], ())
+    assert remains(s3) == (hadoops.files, [], ["_job.json"])
     assert mc.attach(DEST, "hadoops").outcome == "committed"
 
 
@@ -230,21 +209,8 @@ def test_a_job_that_its_marker_names_is_never_aborted(s3: MemoryStore, release: 
     assert contents(s3) == before
 
 
-def test_a_job_whose_whole_tree_of_tasks_is_gone_is_swept(s3: MemoryStore) -> None:
-    """The cleanup had deleted all pendingsets when the JVM died: what else lies there goes, and no
-    empty job is published over the marker."""
-    hadoops, body = committed(s3, "3.4.1")
-    for key in hadoops.sets[1:]:
-        s3.delete_one(key)
-    s3.put_object(f"{hadoops.directory}job-hadoops/00/tasks/")
-    mc.adopt(DEST, "hadoops", dead_after=0)
-    assert mc.attach(DEST, "hadoops").commit().outcome == "committed"
-    assert (s3.body("t/_SUCCESS"), control(s3)) == (body, [RECORD])
-
-
 def test_a_sweep_that_dies_at_any_request_is_finished() -> None:
-    """I4, I5: killed at each request in turn, the sweep of a job that Hadoop committed touches
-    neither file nor marker, and a recovery ends it."""
+    """I4, I5: neither file nor marker is touched, and a recovery ends it."""
     for machine, dies in deaths(least=5):
         s3 = machine.s3
         hadoops, body = committed(s3, "3.5.0")
@@ -283,20 +249,16 @@ def test_a_marker_that_does_not_prove_it_is_not_believed(
         clock.ahead += 5
         s3.put_object(hadoops.sets[0], s3.body(hadoops.sets[0]))
     assert not mc.adopt(DEST, "hadoops", dead_after=0).committed
-    with pytest.raises(mc.AlreadyVisible, match="visible already"):
-        mc.abort(DEST, "hadoops")
+    raises(mc.AlreadyVisible, mc.abort, DEST, "hadoops", match="visible already")
     assert mc.attach(DEST, "hadoops").state == "running"
 
 
 def test_a_file_outside_the_destination_is_no_file_of_a_dead_jvm(s3: MemoryStore) -> None:
-    """I6: a set of an adopted job names a key elsewhere, where there is an object of the same size:
-    the job has nothing visible, and is aborted."""
-    hadoops = leave_job(s3, "3.5.0")
-    mc.adopt(DEST, "hadoops", dead_after=0)
+    """I6: a set that names a key elsewhere makes nothing visible: the job is aborted."""
+    hadoops = half_published(s3, many=0)
     document = orjson.loads(s3.body(hadoops.sets[0]))
     commit = document["commits"][0]
-    commit["destinationKey"] = "elsewhere/x.csv"
-    commit["uri"] = "s3a://bucket/elsewhere/x.csv"
+    commit |= {"destinationKey": "elsewhere/x.csv", "uri": "s3a://bucket/elsewhere/x.csv"}
     s3.put_object("elsewhere/x.csv", b"x" * commit["length"])
     s3.put_object(hadoops.sets[0], orjson.dumps(document))
     assert mc.abort(DEST, "hadoops").outcome == "aborted"

@@ -15,18 +15,8 @@ from magic_committer.options import Mode
 from magic_committer.protocol.plan import Plan
 from magic_committer.stores.base import same_time
 from magic_committer.stores.memory import MemoryStore, Request
-from magic_committer.testing import PatientClock
-from tests.promises.hands import DEST, job_of, visible
-from tests.promises.machine import Machine
-
-DAYS = 3 * 86_400.0
-
-
-def days_later(s3: MemoryStore, clock: PatientClock, *keys: str) -> None:
-    """Another program writes the same bytes once more."""
-    clock.ahead += DAYS
-    for key in keys:
-        s3.put_object(key, s3.body(key) if key in s3.keys() else b"")
+from tests.promises.hands import DEST, At, job_of, raises, raising, visible
+from tests.promises.machine import DAY, Machine
 
 
 @pytest.mark.parametrize("version_id", [None, "", "null"])
@@ -41,20 +31,17 @@ def test_a_bucket_without_versions_deletes_what_is_still_the_same_only(
     assert s3.body("t/a.csv") == b"another's"
 
 
-def test_a_paused_append_leaves_the_marker_of_a_later_job(
-    s3: MemoryStore, clock: PatientClock
-) -> None:
+def test_a_paused_append_leaves_the_marker_of_a_later_job(machine: Machine) -> None:
     """I8: the empty `_SUCCESS` that its record names has been written anew by a later job."""
+    s3 = machine.s3
     s3.put_object("t/_SUCCESS", b"")
     job = job_of({"a.csv": b"1"})
-    seen = iter(range(100))
 
-    def second(request: Request) -> None:
-        if request.verb == "get" and request.key == "t/_SUCCESS" and next(seen) == 1:
-            s3.before = None
-            days_later(s3, clock, "t/_SUCCESS")
+    def days_later() -> None:
+        machine.later(3 * DAY)
+        s3.put_object("t/_SUCCESS", b"")
 
-    s3.before = second
+    At(s3, "get t/_SUCCESS", days_later, nth=2)
     report = job.commit()
     assert s3.body("t/_SUCCESS") == b""
     assert any("later" in warning for warning in report.warnings)
@@ -64,8 +51,8 @@ def test_a_paused_append_leaves_the_marker_of_a_later_job(
 def test_a_row_of_a_plan_of_another_shape_is_refused(row: object) -> None:
     """A plan that cannot be trusted is not executed."""
     document = orjson.loads(Plan("j", "u", "n", 0, 0, ()).encode())
-    with pytest.raises(mc.FormatError, match="deletes"):
-        Plan.decode(orjson.dumps({**document, "deletes": [row]}), "plan")
+    damaged = orjson.dumps({**document, "deletes": [row]})
+    raises(mc.FormatError, Plan.decode, damaged, "plan", match="deletes")
 
 
 @pytest.mark.parametrize(
@@ -83,18 +70,19 @@ def test_times_are_compared_to_the_second(a: float, b: float, same: bool) -> Non
 def test_what_the_store_does_not_show_is_compared_by_a_listing(
     s3: MemoryStore, error: type[StoreError], theirs: bool, mode: Mode
 ) -> None:
-    """I6, I7: HEAD of an old object is refused for good (a customer's key): it goes if a listing
-    shows the planned version, by a condition; and stays if a neighbour has rewritten it."""
+    """I6, I7: an old object of a customer's key goes if a listing shows the planned version."""
     s3.put_object("t/old.csv", b"old")
     job = job_of({"a.csv": b"1"}, mode=mode)
+    refuse = raising("get|head t/old.csv", error)
     sent: list[str | None] = []
 
     def before(request: Request) -> None:
-        if request.key == "t/old.csv" and request.verb in ("get", "head"):
-            if theirs:
-                s3.put_object("t/old.csv", b"theirs")
-            raise error("refused", status=403 if error is PermissionDenied else 400)
-        if request.key == "t/old.csv" and request.verb == "delete_one":
+        if request.key != "t/old.csv":
+            return
+        if theirs and request.verb in ("get", "head"):
+            s3.put_object("t/old.csv", b"theirs")
+        refuse(request)
+        if request.verb == "delete_one":
             sent.append(request.if_match)
 
     s3.before = before
@@ -105,24 +93,18 @@ def test_what_the_store_does_not_show_is_compared_by_a_listing(
     assert visible(s3) == {"t/a.csv": b"1", **kept}
 
 
-def at_the_second_look(machine: Machine, deed: Callable[[], object]) -> None:
+def at_the_second_look(machine: Machine, deed: Callable[[], object]) -> At:
     """Somebody does this ten seconds later than a revert has looked at ``t/1.csv`` once more."""
-    heads = 0
 
-    def after(request: Request, reply: object) -> None:
-        nonlocal heads
-        heads += (request.verb, request.key) == ("head", "t/1.csv")
-        if heads == 2:
-            machine.s3.after = None
-            machine.later(10)
-            deed()
+    def later() -> None:
+        machine.later(10)
+        deed()
 
-    machine.s3.after = after
+    return At(machine.s3, "head t/1.csv", later, after=True, nth=2)
 
 
 def test_the_same_bytes_of_another_writer_survive_a_revert(machine: Machine) -> None:
-    """I6: another program writes the same bytes at the key, in parts too, after the revert has seen
-    the job's own object there: the ETag is the same, and the time is not: the object stays."""
+    """I6: the ETag is the same, the time is not: the object stays."""
     s3 = machine.s3
     job = machine.job("committing")
 
@@ -131,23 +113,19 @@ def test_the_same_bytes_of_another_writer_survive_a_revert(machine: Machine) -> 
         part = s3.put_part("t/1.csv", upload, 1, memoryview(b"1"))
         s3.complete_upload("t/1.csv", upload, [part], length=1, checksum=None)
 
-    at_the_second_look(machine, by_parts)
-    assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
-    assert s3.after is None
+    with at_the_second_look(machine, by_parts):
+        assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
     assert visible(s3) == {"t/1.csv": b"1"}
 
 
 def test_a_file_that_is_there_again_after_its_delete_was_left_is_not_reverted(
     machine: Machine,
 ) -> None:
-    """I3: the job's own file is stored once more between the revert's look and its DELETE, as by a
-    Complete that was on its way: the DELETE leaves it, and the job is not told to be reverted."""
+    """I3: a late Complete stores the job's own file once more: the job is not called reverted."""
     s3 = machine.s3
     job = machine.job("committing")
-    at_the_second_look(
-        machine,
-        lambda: s3.put_object("t/1.csv", b"1", metadata=s3.attributes("t/1.csv").metadata),
-    )
+    metadata = s3.attributes("t/1.csv").metadata
+    at_the_second_look(machine, lambda: s3.put_object("t/1.csv", b"1", metadata=metadata))
     with pytest.raises(mc.AbortIncomplete, match=r"t/1\.csv was not deleted"):
         mc.abort(DEST, job.id, revert=True)
     assert visible(s3) == {"t/1.csv": b"1"}

@@ -9,17 +9,16 @@ from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Runtime
 from magic_committer.maintenance.inspect import Listing, measure, with_token
 from magic_committer.protocol.record import JOB_METADATA
-from tests.promises.hands import DEST, At, raising
+from tests.promises.hands import DEST, At, one_file, raising, write
 from tests.promises.machine import DAY, HOUR, Machine
 
 
 def test_inspect_tells_what_is_pending_and_whose(machine: Machine) -> None:
-    """Of each job: who, how old, how much; Hadoop's and litter told apart; what cannot be read is
-    reported, not raised; streams are no jobs."""
+    """What cannot be read is reported, not raised; streams are no jobs."""
     running = machine.job("running", job_id="run")
     machine.later(HOUR)
-    with running.task("9") as task, task.open("x.csv") as f:
-        f.write(b"12345")
+    with running.task("9") as task:
+        write(task, "x.csv", b"12345")
         machine.later(60)
     s3 = machine.s3
     s3.put_object("t/__magic_job-hadoop/job-hadoop/00/tasks/a/__base/x", b"")
@@ -28,23 +27,13 @@ def test_inspect_tells_what_is_pending_and_whose(machine: Machine) -> None:
     s3.put_object("t/__magic_job-new/_job.json", b'{"version":99}')
     s3.put_object("t/__magic_stream/_q.json", b"{}")
     found = {job.id: job for job in mc.inspect(DEST)}
-    assert {name: job.kind for name, job in found.items()} == {
-        "run": "ours",
-        "hadoop": "hadoop",
-        "old": "hadoop",
-        "litter": "litter",
-        "new": "unreadable",
-    }
+    kinds = {"run": "ours", "hadoop": "hadoop", "old": "hadoop", "litter": "litter"}
+    assert {name: job.kind for name, job in found.items()} == {**kinds, "new": "unreadable"}
     mine = found["run"]
-    assert (mine.tasks, mine.files, mine.bytes) == (3, 3, 8)
-    assert (mine.state, mine.mode, mine.accept, mine.track) == (
-        "running",
-        "append",
-        "listing",
-        "s3",
-    )
+    assert (mine.tasks, mine.files, mine.bytes, mine.given_id) == (3, 3, 8, True)
+    terms = (mine.state, mine.mode, mine.accept, mine.track)
+    assert terms == ("running", "append", "listing", "s3")
     assert mine.age < 120
-    assert mine.given_id
     assert "may be alive" in mine.would
     assert "Upgrade" in found["new"].problem
     told = [job.to_dict() for job in found.values()]
@@ -54,12 +43,9 @@ def test_inspect_tells_what_is_pending_and_whose(machine: Machine) -> None:
 
 def test_inspect_sees_files_that_no_task_has_committed(machine: Machine) -> None:
     """Closed files of attempts that never committed count as pending too."""
-    job = mc.start(DEST)
-    task = job.task("1")
-    with task.open("a.csv") as f:
-        f.write(b"123")
+    one_file(mc.start(DEST))
     (found,) = mc.inspect(DEST)
-    assert (found.tasks, found.files, found.bytes) == (0, 1, 3)
+    assert (found.tasks, found.files, found.bytes) == (0, 1, 1)
 
 
 def test_inspect_of_a_decided_job_goes_by_its_plan(machine: Machine) -> None:
@@ -77,9 +63,9 @@ def test_one_unreadable_job_does_not_hide_the_others(machine: Machine) -> None:
     job = machine.job("running")
     machine.s3.put_object("t/__magic_job-secret/_job.json", b"{}")
     machine.later(2 * DAY)
-    machine.s3.before = raising("get *secret*", mc.PermissionDenied("no"))
+    machine.s3.before = raising("get *secret*", mc.PermissionDenied)
     found = {one.id: one.problem for one in mc.inspect(DEST)}
-    assert found == {"secret": "no", job.id: ""}
+    assert found == {"secret": "refused", job.id: ""}
     report = mc.cleanup(DEST)
     assert [one.outcome for one in report.recovered] == ["aborted"]
     assert any("secret" in error for error in report.errors)
@@ -92,9 +78,8 @@ def test_a_set_that_goes_while_a_job_is_measured_hides_no_other(machine: Machine
     sets = sorted(key for key in machine.s3.keys() if key.endswith(".pendingset"))
     assert len(sets) == 2
     runtime = Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
-    at = At(machine.s3, f"get {sets[0]}", lambda: machine.s3.delete_object(sets[0]))
-    found = measure(runtime, Listing(runtime, directory))
-    assert at.done
+    with At(machine.s3, f"get {sets[0]}", lambda: machine.s3.delete_object(sets[0])):
+        found = measure(runtime, Listing(runtime, directory))
     assert (len(found.tasks), found.files, found.problems) == (1, 1, 0)
 
 
@@ -102,6 +87,5 @@ def test_an_object_that_goes_while_tokens_are_looked_for_carries_none(machine: M
     """It is in the listing and not there any more: no reason to give up the look."""
     machine.s3.put_object("t/__magic_job-x/a.txt")
     runtime = Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
-    at = At(machine.s3, "head", lambda: machine.s3.delete_object("t/__magic_job-x/a.txt"))
-    assert with_token(runtime, "t/__magic_job-x/") == ""
-    assert at.done
+    with At(machine.s3, "head", lambda: machine.s3.delete_object("t/__magic_job-x/a.txt")):
+        assert with_token(runtime, "t/__magic_job-x/") == ""

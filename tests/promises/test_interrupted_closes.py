@@ -12,16 +12,24 @@ import magic_committer as mc
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store
-from tests.promises.hands import DEST, At, Nth, StillClock, dies_at, job_of, record_put, visible
-
-PATH = f"{DEST}/__magic_job-j/job-j/00/tasks/a_0/__base/x.csv"
+from tests.promises.hands import (
+    DEST,
+    At,
+    StillClock,
+    dies_at,
+    fitting,
+    job_of,
+    raises,
+    raising,
+    record_put,
+    visible,
+)
 
 
 def begun(name: str = "x") -> Any:
     """A file of the job ``j``, which is written by its path and not closed."""
-    if name == "x":
-        mc.start(DEST, job_id="j", exist_ok=True)
-    file = mc.open_magic(PATH.replace("x.csv", f"{name}.csv"))
+    mc.start(DEST, job_id="j", exist_ok=True)
+    file = mc.open_magic(f"{DEST}/__magic_job-j/job-j/00/tasks/a_0/__base/{name}.csv")
     file.write(name.encode())
     return file
 
@@ -31,34 +39,36 @@ def other_commits() -> mc.TaskCommit:
     return mc.attach(DEST, "j").task("a", attempt="a_0").commit()
 
 
-def after_saved(
-    s3: MemoryStore, verbs: tuple[str, ...], *deeds: Callable[[], Any] | BaseException
-) -> list[str]:
-    """Does them, one each, before this thread's first such requests for the record or the set after
-    a `.pending` was stored; others' requests in a deed are let alone. What was hit."""
-    saved: list[str] = []
+def interrupted(s3: MemoryStore, file: Any, verbs: str, *deeds: Callable[[], Any]) -> str:
+    """The file is closed, and does them, one each, before this thread's first such requests for the
+    record or the set after its `.pending` was stored. The notes of its interruption."""
     hit: list[str] = []
     here = threading.current_thread()
+    looks = fitting(f"{verbs} *_job.json"), fitting(f"{verbs} *.pendingset")
 
     def before(request: Request) -> None:
-        met = request.verb in verbs and request.key.endswith(("_job.json", ".pendingset"))
-        if saved and met and len(hit) < len(deeds) and threading.current_thread() is here:
+        met = any(fits(request) for fits in looks) and threading.current_thread() is here
+        if met and len(hit) < len(deeds):
             hit.append(request.key)
-            deed = deeds[len(hit) - 1]
-            if isinstance(deed, BaseException):
-                raise deed
             s3.before = None
             try:
-                deed()
+                deeds[len(hit) - 1]()
             finally:
                 s3.before = before
 
-    def after(request: Request, reply: Any) -> None:
-        if request.verb == "put" and request.key.endswith(".pending"):
-            saved.append(request.key)
+    At(s3, "put *.pending", lambda: setattr(s3, "before", before), after=True)
+    caught = raises(KeyboardInterrupt, file.close)
+    s3.before = s3.after = None
+    assert hit
+    return " ".join(getattr(caught, "__notes__", ()))
 
-    s3.before, s3.after = before, after
-    return hit
+
+LEFT = "left to the end of the job"
+
+
+def stop() -> None:
+    """Ctrl-C."""
+    raise KeyboardInterrupt
 
 
 def commits_and_cuts() -> None:
@@ -67,60 +77,38 @@ def commits_and_cuts() -> None:
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("verbs", [("head",), ("get",), ("head", "get")])
+@pytest.mark.parametrize("verbs", ["head", "get", "head|get"])
 @pytest.mark.parametrize("again", [False, True])
-def test_an_interrupted_close_leaves_what_another_handle_has_committed(
-    s3: MemoryStore, verbs: tuple[str, ...], again: bool
+def test_a_cut_close_leaves_what_another_committed(
+    s3: MemoryStore, verbs: str, again: bool
 ) -> None:
-    """Ctrl-C while a close reads the fence or the set aborts no upload that is committed; nor does
-    a second one while the close asks who has committed its file."""
-    file = begun()
-    hit = after_saved(s3, verbs, commits_and_cuts, *([KeyboardInterrupt()] if again else []))
-    with pytest.raises(KeyboardInterrupt) as caught:
-        file.close()
-    assert hit
-    assert again or any("left to the end of the job" in note for note in caught.value.__notes__)
-    s3.before = s3.after = None
+    """Also if a second Ctrl-C comes while it asks who has committed its file."""
+    notes = interrupted(s3, begun(), verbs, commits_and_cuts, *[stop] * again)
+    assert again or LEFT in notes
     assert mc.attach(DEST, "j").commit().files == 1
     assert visible(s3) == {"t/x.csv": b"x"}
 
 
 @pytest.mark.parametrize("verb", ["head", "get"])
-def test_an_interrupted_close_keeps_others_from_committing_what_it_aborts(
-    s3: MemoryStore, verb: str
-) -> None:
+def test_a_cut_close_keeps_others_from_what_it_aborts(s3: MemoryStore, verb: str) -> None:
     """Where nobody has committed the file its upload is aborted, and nobody can commit it later."""
-    file = begun()
-    hit = after_saved(s3, (verb,), KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        file.close()
-    assert hit
-    s3.before = s3.after = None
+    interrupted(s3, begun(), verb, stop)
     assert s3.open_uploads() == ()
-    with pytest.raises(mc.TaskFailed, match="was aborted"):
-        other_commits()
+    raises(mc.TaskFailed, other_commits, match="was aborted")
 
 
 def test_an_interrupted_close_aborts_a_file_that_a_commit_has_left_out(s3: MemoryStore) -> None:
     """A set that another handle stored without the file does not keep the file's upload."""
     file = begun()
     begun("w").close()
-    other = mc.attach(DEST, "j").task("a", attempt="a_0")
 
-    def before(request: Request) -> None:
-        if request.verb == "put" and request.key.endswith("x.csv.pending"):
-            s3.before = None
-            other.commit()
-            s3.before = cut
+    def commits() -> None:
+        other_commits()
+        s3.before = raising("get|head", KeyboardInterrupt, times=1)  # the first of its looks
 
-    def cut(request: Request) -> None:
-        if request.verb in ("get", "head"):  # the first of its looks
-            s3.before = None
-            raise KeyboardInterrupt
-
-    s3.before = before
-    with pytest.raises(KeyboardInterrupt):
-        file.close()
+    At(s3, "put *x.csv.pending", commits)
+    raises(KeyboardInterrupt, file.close)
+    s3.before = None
     assert [upload.key for upload in s3.open_uploads()] == ["t/w.csv"]
     mc.attach(DEST, "j").commit()
     assert visible(s3) == {"t/w.csv": b"w"}
@@ -129,10 +117,10 @@ def test_an_interrupted_close_aborts_a_file_that_a_commit_has_left_out(s3: Memor
 def test_an_unreadable_record_does_not_undo_a_close(s3: MemoryStore) -> None:
     """A fence that cannot be understood after the `.pending` leaves the file saved."""
     file = begun()
-    hit = after_saved(s3, ("head",), mc.FormatError("t/_job.json", "", "half written"))
-    file.close()
-    assert hit
-    s3.before = s3.after = None
+    garbled = raising("head *_job.json", mc.FormatError("t/_job.json", "", "half written"))
+    with At(s3, "put *.pending", lambda: setattr(s3, "before", garbled), after=True):
+        file.close()
+    s3.before = None
     other_commits()
     assert mc.attach(DEST, "j").commit().files == 1
 
@@ -150,41 +138,31 @@ def test_an_interruption_as_a_close_returns_leaves_what_another_handle_has_commi
         raise KeyboardInterrupt
 
     file._on_close = cut
-    with pytest.raises(KeyboardInterrupt):
-        file.close()
+    raises(KeyboardInterrupt, file.close)
     assert len(s3.open_uploads()) == 1
     assert mc.attach(DEST, "j").commit().files == 1
 
 
 def test_an_object_of_another_run_at_the_sets_key_proves_nothing(s3: MemoryStore) -> None:
     """Where the set's key is another run's the upload of a cut close is left to the job's end."""
-    file = begun()
 
     def deed() -> None:
         key = "t/__magic_job-j/job-j/00/_a_0.pendingset"
         s3.put(key, b"{}", metadata={JOB_METADATA: "0" * 32})
         raise KeyboardInterrupt
 
-    after_saved(s3, ("head",), deed)
-    with pytest.raises(KeyboardInterrupt) as caught:
-        file.close()
-    assert any("left to the end of the job" in note for note in caught.value.__notes__)
+    assert LEFT in interrupted(s3, begun(), "head", deed)
     assert [upload.key for upload in s3.open_uploads()] == ["t/x.csv"]
 
 
 UNDECIDED = "was not decided when its commit was interrupted"
 
 
-def stop() -> None:
-    """Ctrl-C."""
-    raise KeyboardInterrupt
-
-
 def decided(store: MemoryStore) -> mc.Job:
     """A job whose driver died once it was decided."""
     job = job_of({"a.csv": b"1", "b.csv": b"2"})
     dies_at(store, record_put("committing"), mc.attach(DEST, job.id).commit, after=True)
-    return mc.attach(DEST, job.id)
+    return job
 
 
 def refused(store: MemoryStore) -> mc.Job:
@@ -192,7 +170,7 @@ def refused(store: MemoryStore) -> mc.Job:
     job = job_of({"a.csv": b"1", "b.csv": b"2"})
     first = store.open_uploads()[0]
     store.abort_upload(first.key, first.upload_id)
-    return mc.attach(DEST, job.id)
+    return job
 
 
 def interrupted_at_each_request(make: Callable[[MemoryStore], mc.Job]) -> list[tuple[str, str]]:
@@ -201,8 +179,8 @@ def interrupted_at_each_request(make: Callable[[MemoryStore], mc.Job]) -> list[t
     found = []
     for number in range(1, 60):
         with memory_store(clock=StillClock()) as store:
-            job = make(store)
-            At(store, Nth(number), stop)
+            job = mc.attach(DEST, make(store).id)
+            At(store, "*", stop, nth=number)
             try:
                 job.commit()
             except KeyboardInterrupt as error:
@@ -211,12 +189,11 @@ def interrupted_at_each_request(make: Callable[[MemoryStore], mc.Job]) -> list[t
                 assert notes, number
                 states = [seen.state for seen in mc.inspect(DEST)]
                 found.append((notes, states[0] if states else "absent"))
-                if UNDECIDED in notes:
-                    assert not visible(store), number
+                assert UNDECIDED not in notes or not visible(store), number
+                continue
             except mc.MagicError:
-                break
-            else:
-                break
+                pass
+            return found
     return found
 
 

@@ -17,52 +17,42 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.job import give_up
-from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.stores.memory import MemoryStore
 from tests.destinations import There
-from tests.promises.hands import DEST, control, raising, refusing, visible
+from tests.promises.hands import (
+    DEST,
+    At,
+    control,
+    dies_at,
+    raises,
+    raising,
+    refusing,
+    visible,
+    write,
+)
 
 
 def test_it_takes_no_task(s3: MemoryStore) -> None:
-    """A task whose files `write` would not commit is refused, and the right call is named."""
+    """`write` would not commit it. What became of the job stays readable, and travels."""
     with mc.write(DEST) as writing:
-        with writing.open("a.csv") as f:
-            f.write(b"1")
-        with pytest.raises(mc.TaskFailed) as caught:
-            writing.job.task("1")
-        assert mc.WrongProcess.advice in str(caught.value)
-    assert visible(s3) == {"t/a.csv": b"1"}
-
-
-def test_it_is_read_in_and_after_with(s3: MemoryStore) -> None:
-    """Names, state and report of the job stay readable; and what became of it may travel."""
-    with mc.write(DEST) as writing:
+        write(writing)
         job = writing.job
+        assert mc.WrongProcess.advice in str(raises(mc.TaskFailed, job.task, "1"))
         assert (job.id, len(job.uuid), job.dest) == (writing.id, 32, f"{DEST}/")
         assert job.state == "running"
+    assert visible(s3) == {"t/a.csv": b"1"}
     assert job.report is writing.report
     assert job.state == "absent"
     assert pickle.loads(pickle.dumps(job)).outcome == "committed"
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_second_interruption_names_the_call_that_ends_the_job(
-    s3: MemoryStore, number: int
-) -> None:
+def test_a_second_interruption_names_the_call_to_end_it(s3: MemoryStore, number: int) -> None:
     """Ctrl-C while `write` aborts leaves a note with the call that ends the job."""
     here = threading.current_thread()
-    seen = 0
-
-    def before(request: Request) -> None:
-        nonlocal seen
-        if threading.current_thread() is here:
-            seen += 1
-            if seen == number:
-                raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt) as caught, mc.write(DEST) as writing:
-        with writing.open("a.csv") as f:
-            f.write(b"1")
-        s3.before = before
+        write(writing)
+        At(s3, lambda _: threading.current_thread() is here, KeyboardInterrupt(), nth=number)
         raise ZeroDivisionError
     s3.before = None
     call = f"magic_committer.abort({writing.job.dest!r}, {writing.id!r})"
@@ -75,11 +65,10 @@ def test_a_second_interruption_names_the_call_that_ends_the_job(
 def test_what_somebody_else_aborts_is_left_to_them(s3: MemoryStore) -> None:
     """`give_up` sends nothing for a job that it knows to be aborted already."""
     job = mc.start(DEST)
-    with refusing(s3, "list_uploads", KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
-        mc.abort(DEST, job.id)
+    dies_at(s3, "list_uploads", lambda: mc.abort(DEST, job.id))
     seen = mc.attach(DEST, job.id)
     assert (seen.outcome, seen.state) == ("aborted", "aborting")
-    s3.before = raising(lambda _: True, AssertionError("a request is sent"))
+    s3.before = raising("*", AssertionError("a request is sent"))
     give_up(seen, ValueError("a worker failed"))
 
 
@@ -102,27 +91,19 @@ def test_one_file_appears_at_its_close_compressed_by_its_suffix(
     assert not s3.open_uploads()
 
 
-def test_one_file_is_compressed_as_the_argument_says(s3: MemoryStore) -> None:
-    """The suffix counts with "infer" only; smart_open's words mean the same."""
+def test_compression_is_as_it_is_said(s3: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The suffix counts with "infer" only. A missing compression is an error."""
+    for name in ("compression.zstd", "backports.zstd"):
+        monkeypatch.setitem(sys.modules, name, None)
+    raises(mc.OptionError, mc.open, f"{URL}.zst", "w", match=r"pip install backports\.zstd")
+    assert not s3.requests
     for name, compression in (("a", "gzip"), ("b", ".gz"), ("c.gz", None), ("d.gz", "disable")):
         with mc.open(f"{DEST}/{name}", "wb", compression=compression) as file:
             file.write(b"1")
     seen = visible(s3)
     assert gzip.decompress(seen["t/a"]) == gzip.decompress(seen["t/b"]) == b"1"
     assert seen["t/c.gz"] == seen["t/d.gz"] == b"1"
-    with pytest.raises(mc.OptionError, match="'lz4' is none of"):
-        mc.open(URL, "wb", compression="lz4")
-
-
-def test_a_compression_that_is_missing_is_an_error(
-    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Never bytes that are not what the name says."""
-    for name in ("compression.zstd", "backports.zstd"):
-        monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(mc.OptionError, match=r"pip install backports\.zstd"):
-        mc.open(f"{URL}.zst", "w")
-    assert not s3.requests
+    raises(mc.OptionError, mc.open, URL, "wb", compression="lz4", match="'lz4' is none of")
 
 
 def _raises(wrap: Callable[[Any], Any]) -> None:
@@ -145,24 +126,16 @@ def _closes_finally(wrap: Callable[[Any], Any]) -> None:
 def test_one_file_is_not_published_by_an_exception(
     s3: MemoryStore, fails: Callable[[Any], None], wrap: Callable[[Any], Any]
 ) -> None:
-    """Nor by a wrapper or a ``finally`` that closes it; what was there stays."""
-    with mc.open(URL, "wb") as file:
-        file.write(b"old")
-    with pytest.raises(KeyError):
-        fails(wrap)
-    assert s3.keys() == ("t/a.csv",)
-    assert visible(s3) == {"t/a.csv": b"old"}
-    assert not s3.open_uploads()
-
-
-def test_one_file_in_a_handler_of_an_exception_is_published(s3: MemoryStore) -> None:
-    """The exception was there before the file."""
+    """Nor by a wrapper or a ``finally``; in the handler of an older exception it is."""
     try:
         raise KeyError
     except KeyError:
-        with mc.open(URL, "w") as file:
-            file.write("1")
-    assert visible(s3) == {"t/a.csv": b"1"}
+        with mc.open(URL, "wb") as file:
+            file.write(b"old")
+    raises(KeyError, fails, wrap)
+    assert s3.keys() == ("t/a.csv",)
+    assert visible(s3) == {"t/a.csv": b"old"}
+    assert not s3.open_uploads()
 
 
 def test_one_file_that_is_dropped_is_given_up(s3: MemoryStore) -> None:
@@ -189,12 +162,10 @@ def test_a_close_that_fails_never_counts_as_published(s3: MemoryStore) -> None:
     """Each further ``close`` raises the same."""
     file = mc.open(URL, "wb")
     file.write(b"1")
-
     denied = mc.PermissionDenied("you may not", code="AccessDenied", status=403)
-    with refusing(s3, lambda _: True, denied):
+    with refusing(s3, "*", denied):
         for _ in range(2):
-            with pytest.raises(mc.UploadFailed, match="you may not"):
-                file.close()
+            raises(mc.UploadFailed, file.close, match="you may not")
     assert visible(s3) == {}
 
 
@@ -208,9 +179,7 @@ def test_one_file_replaces_what_is_there_at_its_close(there: There) -> None:
     assert not there.left()
 
 
-def test_one_file_of_which_a_write_was_cut_is_not_published(
-    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cut_write_publishes_no_file(s3: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """An interrupt may leave bytes in the compressor that the file does not have."""
 
     def cut(data: object) -> None:
@@ -221,6 +190,5 @@ def test_one_file_of_which_a_write_was_cut_is_not_published(
         patched.setattr(file._file, "write", cut)  # type: ignore[attr-defined]
         file.write(b"1")
     for call in (lambda: file.write(b"2"), file.close, file.close):
-        with pytest.raises(mc.UploadFailed, match="what it has interrupted"):
-            call()
+        raises(mc.UploadFailed, call, match="what it has interrupted")
     assert s3.keys() == ()

@@ -13,6 +13,8 @@ import magic_committer as mc
 from examples import local_disk
 from magic_committer.file_trees.disk import LocalTree
 from magic_committer.testing import PatientClock
+from tests.destinations import OnDisk
+from tests.promises.hands import raises, write
 from tests.tree_store import Calls, before, check, lay_out, recover, run_job, served
 
 
@@ -35,63 +37,27 @@ def test_a_task_whose_machine_does_not_share_the_directory_is_told(tmp_path: Pat
     """As an executor of a cluster finds it: it writes nothing, and the error names the reason."""
     job = mc.start((tmp_path / "shared").as_uri())
     (tmp_path / "shared").rename(tmp_path / "elsewhere")
-    with pytest.raises(mc.JobNotRunning, match="does not share file:///"):
-        job.task("0").open("a.csv")
+    raises(mc.JobNotRunning, job.task("0").open, "a.csv", match="does not share file:///")
     assert not (tmp_path / "shared").exists()
 
 
-def test_calls_about_what_only_s3_has_say_so(tmp_path: Path) -> None:
-    """Hadoop's magic jobs: refused, and nothing is made."""
-    dest = tmp_path.as_uri()
-    with pytest.raises(mc.PathError, match="is on a file system: there are no jobs of Hadoop's"):
-        mc.adopt(dest, "job")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_look_at_a_stream_makes_nothing(tmp_path: Path) -> None:
-    """At a destination to which no query has written, and at one that is not there."""
+def test_a_look_makes_nothing(tmp_path: Path) -> None:
+    """At a destination that is empty or not there; Hadoop's jobs are on S3 only."""
     for dest in (tmp_path.as_uri(), (tmp_path / "none").as_uri()):
         assert mc.read_stream(dest, "query") is None
         assert mc.abort_stream(dest, "checkpoint") == ()
+        with pytest.raises(mc.PathError, match="on a file system: there are no jobs of Hadoop's"):
+            mc.adopt(dest, "job")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_record_that_cannot_be_read_names_the_way_on(tmp_path: Path) -> None:
-    """A job that would replace data does not start beside one that it cannot judge; what is to be
-    done about that one can be pasted, and then it starts."""
-    dest = tmp_path.as_uri()
-    other = mc.start(dest)
-    next(tmp_path.rglob("_job.json")).write_bytes(b"{}")
-    with pytest.raises(mc.FormatError) as caught:
-        mc.start(dest, mode="overwrite")
-    (remedy,) = caught.value.remedies
-    assert (remedy.call, remedy.job_id) == ("force_abort", other.id)
-    assert mc.force_abort(dest, other.id, dead_after=0).found == "unreadable"
-    mc.start(dest, mode="overwrite").abort()
+COMMITTERS = pytest.mark.parametrize("committer", ["magic", "manifest"])
 
 
-@pytest.fixture(params=["magic", "manifest"])
-def committer(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def dest(tmp_path: Path) -> str:
-    return (tmp_path / "a table").as_uri()
-
-
-def _files(root: Path) -> set[str]:
-    here = root / "a table"
-    found = (p.relative_to(here) for p in here.rglob("*") if p.is_file())
-    return {str(p) for p in found if not any(e.startswith(("__m", "_t")) for e in p.parts)}
-
-
+@COMMITTERS
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES])
-def test_a_disk_that_fails_from_any_call_on_shows_nothing_half(
-    committer: str, code: int, tmp_path: Path
-) -> None:
-    """It is full, or takes no more writes of this user: the error is the library's own, a job that
-    is told as committed is there, and a recovery when the disk works leaves all or nothing."""
+def test_a_disk_that_fails_shows_nothing_half(committer: str, code: int, tmp_path: Path) -> None:
+    """What is told as committed is there; a recovery when it works leaves all or nothing."""
 
     def fail() -> None:
         raise OSError(code, os.strerror(code))
@@ -115,24 +81,23 @@ def test_a_disk_that_fails_from_any_call_on_shows_nothing_half(
     assert at > 50
 
 
+@COMMITTERS
 def test_a_mount_in_a_file_s_way_is_refused_before_the_decision(
-    dest: str, committer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    committer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody mounts another file system inside the destination while the job runs: nothing could
-    be renamed into it. The job is aborted, and none of its files is visible."""
-    job = mc.start(dest, committer=committer)
+    """Nothing could be renamed into it: the job is aborted, and none of its files is visible."""
+    there = OnDisk(tmp_path / "a table", committer)
+    job = there.start()
     with job.task("1") as task:
-        for name in ("a.csv", "p=1/b.csv"):
-            with task.open(name, "w") as file:
-                file.write("1")
-    (tmp_path / "a table/p=1").mkdir(exist_ok=True)
+        write(task, "a.csv")
+        write(task, "p=1/b.csv")
+    (there.root / "p=1").mkdir(exist_ok=True)
     mount_of = LocalTree.mount_of
 
     def mounted(tree: LocalTree, path: str) -> str:
         return "another" if path == "p=1" else mount_of(tree, path)
 
     monkeypatch.setattr(LocalTree, "mount_of", mounted)
-    with pytest.raises(mc.MagicError, match="is mounted from elsewhere"):
-        job.commit()
-    assert _files(tmp_path) == set()
+    raises(mc.MagicError, job.commit, match="is mounted from elsewhere")
+    assert there.data() == {}
     assert job.state == "closed" or job.abort()

@@ -6,7 +6,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from magic_committer.committers.manifest.files import TreeFile
 from magic_committer.errors import InvalidRequest
 from magic_committer.stores.urls import tree_url
 from tests.nightly import most
+from tests.promises.hands import raises
 from tests.tree_jobs import Killed, Watched, World, die, opened, put, write
 
 OLD = {"dt=1/old.csv": b"old", "same.csv": b"before"}
@@ -39,11 +40,17 @@ def expected(mode: str) -> tuple[dict[str, bytes], dict[str, bytes]]:
     return OLD, NEW if mode == "replace" else {**OLD, **NEW}
 
 
+def both(job: ManifestCommitter) -> list[mc.TaskCommit]:
+    """The two tasks of a job."""
+    return [
+        write(job, "1", {"dt=1/a.csv": b"a", "dt=2/b.csv": b"b"}),
+        write(job, "2", {"same.csv": b"after"}),
+    ]
+
+
 def run(world: World, seen: Watched, mode: str, job_id: str | None = None) -> mc.JobReport:
     job = world.start(seen, job_id, mode=mode)
-    first = write(job, "1", {"dt=1/a.csv": b"a", "dt=2/b.csv": b"b"})
-    second = write(job, "2", {"same.csv": b"after"})
-    return job.commit_job([first, second])
+    return job.commit_job(both(job))
 
 
 def verbs(mode: str, job_id: str | None = None) -> range:
@@ -55,43 +62,27 @@ def verbs(mode: str, job_id: str | None = None) -> range:
     return range(1, watched.count + 1)
 
 
-def disturbed(world: World, number: int, when: str, what: Callable[[], None]) -> Watched:
-    return Watched(world.store, number, **{when: what})  # type: ignore[arg-type]
-
-
-def ours(world: World) -> Iterator[str]:
-    return (one.id for one in world.inspect() if one.kind == "ours")
-
-
 # A driver that dies, loses an answer or is paused -------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("job_id", [None, "nightly"])
-def test_a_job_that_dies_anywhere_is_all_or_nothing_after_a_recovery(
-    mode: str, when: str, job_id: str | None
-) -> None:
-    """Killed at each verb, before or after its effect: recovery leaves the old data or the new, the
-    record's outcome agrees, and nothing of the job stays. By day the modes take turns."""
+def test_who_dies_leaves_all_or_nothing(mode: str, when: str, job_id: str | None) -> None:
+    """Killed at each verb; a recovery leaves old data or new. By day the modes take turns."""
     before, after = expected(mode)
+    ends = {"aborted": [before], "committed": [after], "": [before, after]}
     outcomes = set()
     for number in verbs(mode, job_id)[MODES.index(mode) % most(1, 3) :: most(1, 3)]:
         world = fresh(mode)
         with pytest.raises(Killed):
-            run(world, disturbed(world, number, when, die), mode, job_id)
-        found = list(ours(world))
+            run(world, Watched(world.store, number, **{when: die}), mode, job_id)  # type: ignore[arg-type]
+        found = [one.id for one in world.inspect() if one.kind == "ours"]
         assert len(found) <= 1
-        outcome = ""
-        for one in found:
-            outcome = world.recover(one).outcome
+        # no record: before it was written, or after the job had ended
+        outcome = world.recover(found[0]).outcome if found else ""
         outcomes.add(outcome)
-        if outcome == "aborted":
-            assert world.data() == before, number
-        elif outcome == "committed":
-            assert world.data() == after, number
-        else:  # no record: before it was written, or after the job had ended
-            assert world.data() in (before, after), number
+        assert world.data() in ends[outcome], number
         world.clean()
         world.clean()
         assert world.control() == [], number
@@ -100,8 +91,7 @@ def test_a_job_that_dies_anywhere_is_all_or_nothing_after_a_recovery(
 
 @pytest.mark.parametrize("mode", ["append", "replace"])
 def test_a_paused_driver_touches_nothing_after_its_job_was_ended(mode: str) -> None:
-    """At each verb of a driver the job is ended by another process, and then another program
-    changes all files: the driver brings nothing back, and deletes nothing of it."""
+    """At each verb of it: it brings nothing back, and deletes nothing of another program's."""
     met = 0
     for number in verbs(mode, "nightly"):
         world = fresh(mode)
@@ -120,11 +110,7 @@ def test_a_paused_driver_touches_nothing_after_its_job_was_ended(mode: str) -> N
         if job is None or watched.count >= number:
             continue  # ended before it began
         with suppress(mc.MagicError):
-            results = [
-                write(job, "1", {"dt=1/a.csv": b"a", "dt=2/b.csv": b"b"}),
-                write(job, "2", {"same.csv": b"after"}),
-            ]
-            job.commit_job(results)
+            job.commit_job(both(job))
         met += 1
         del later["dt=2/b.csv"]
         assert world.data() == later, number
@@ -141,11 +127,9 @@ def test_an_attempt_is_too_late_when_its_job_has_ended() -> None:
     attempt = job.attempt("1")
     put(attempt, {"a": b"1"})
     world.again(job).abort_job()
-    with pytest.raises(mc.JobNotRunning):
-        attempt.commit()
+    raises(mc.JobNotRunning, attempt.commit)
     attempt.abort()
-    with pytest.raises(mc.JobNotRunning):
-        opened(job.attempt("2"), "a")
+    raises(mc.JobNotRunning, opened, job.attempt("2"), "a")
     assert world.data() == {}
     assert not (world.root / "_temporary").exists()
 
@@ -181,8 +165,7 @@ def test_a_committed_attempt_is_not_undone() -> None:
     attempt = job.attempt("1")
     put(attempt, {"a": b"1"})
     attempt.commit()
-    with pytest.raises(mc.TaskFailed):
-        attempt.abort()
+    raises(mc.TaskFailed, attempt.abort)
     job.commit_job()
     assert world.data() == {"a": b"1"}
 
@@ -191,27 +174,23 @@ def test_an_attempt_is_not_told_committed_by_the_manifest_of_another() -> None:
     """Two processes were given one name: the first manifest stands, the second attempt fails."""
     job = World().start()
     first, second = (job.attempt("1", "same", sole=True) for _ in range(2))
-    opened(first, "a").close()
-    opened(second, "b").close()
+    put(first, {"a": b""})
+    put(second, {"b": b""})
     first.commit()
-    with pytest.raises(mc.TaskFailed):
-        second.commit()
+    raises(mc.TaskFailed, second.commit)
 
 
 def test_an_attempt_that_has_lost_a_closed_file_does_not_commit() -> None:
     """Somebody has removed it from the attempt's directory."""
     world = World()
     attempt = world.start().attempt("1")
-    for name in ("a", "b"):
-        opened(attempt, name).close()
+    put(attempt, {"a": b"", "b": b""})
     (world.root / attempt._root / "a").unlink()
-    with pytest.raises(mc.TaskFailed, match="is gone"):
-        attempt.commit()
+    raises(mc.TaskFailed, attempt.commit, match="is gone")
 
 
 def test_a_write_that_was_interrupted_is_not_done_twice() -> None:
-    """Ctrl-C comes after the bytes were written and before the file has noted it: to go on would
-    write them twice. The file has failed."""
+    """Ctrl-C comes before the file has noted the write: the file has failed."""
 
     class Interrupted(io.BytesIO):
         def write(self, data: Any, /) -> int:
@@ -220,12 +199,9 @@ def test_a_write_that_was_interrupted_is_not_done_twice() -> None:
 
     file = TreeFile(Interrupted(), "file:///t/a", drop=lambda: None, may_close=lambda: None)
     file.write(b"once")
-    with pytest.raises(KeyboardInterrupt):
-        file.flush()
-    with pytest.raises(mc.UploadFailed, match="interrupted"):
-        file.write(b"more")
-    with pytest.raises(mc.UploadFailed, match="interrupted"):
-        file.close()
+    raises(KeyboardInterrupt, file.flush)
+    raises(mc.UploadFailed, file.write, b"more", match="interrupted")
+    raises(mc.UploadFailed, file.close, match="interrupted")
 
 
 def test_what_a_manifest_names_lasts_before_it() -> None:
@@ -242,9 +218,7 @@ def test_what_a_manifest_names_lasts_before_it() -> None:
 
     watched.tree.sync = sync  # type: ignore[attr-defined]
     attempt = world.again(job, watched).attempt("1")
-    for name in ("dt=1/b/c.csv", "a.csv"):
-        with opened(attempt, name) as file:
-            file.write(b"1")
+    put(attempt, {"dt=1/b/c.csv": b"1", "a.csv": b"1"})
     attempt.commit()
     order = [verb for verb, path in told if verb == "sync" or path.endswith("-manifest.json")]
     assert order[:2] == ["sync", "put"]
@@ -258,37 +232,26 @@ def test_what_a_manifest_names_lasts_before_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), [({"a": b"1"}, {"a": b"2"}), ({"a": b"1"}, {"a/b": b"2"})]
+    ("there", "tasks"),
+    [
+        ({}, [{"a": b"1"}, {"a": b"2"}]),
+        ({}, [{"a": b"1"}, {"a/b": b"2"}]),
+        ({"a": b"file"}, [{"a/b": b"1"}]),
+        ({"d/x": b"directory"}, [{"d": b"1"}]),
+    ],
+    ids=["one name", "a file and a directory", "a file is there", "a directory is there"],
 )
 def test_two_files_of_one_place_are_refused(
-    first: dict[str, bytes], second: dict[str, bytes]
+    there: dict[str, bytes], tasks: list[dict[str, bytes]]
 ) -> None:
-    """Two tasks with one name, and a file where another needs a directory, abort the job."""
+    """Two tasks with one name, and a file where a directory is or is needed, abort the job."""
     world = World()
+    for name, data in there.items():
+        world.put(name, data)
     job = world.start()
-    results = [write(job, "1", first), write(job, "2", second)]
-    with pytest.raises(mc.CommitRefused):
-        job.commit_job(results)
-    assert (world.data(), world.control()) == ({}, [])
-
-
-def test_a_file_where_a_directory_is_needed_is_refused() -> None:
-    """Also if it was there before: nothing is published, and it stays."""
-    world = World()
-    world.put("a", b"file")
-    world.put("d/x", b"directory")
-    for name in ("a/b", "d"):
-        job = world.start()
-        result = write(job, "1", {name: b"1"})
-        with pytest.raises(mc.CommitRefused):
-            job.commit_job([result])
-    assert world.data() == {"a": b"file", "d/x": b"directory"}
-
-
-def the_source(world: World, name: str = "a") -> Path:
-    """The file of a task that waits."""
-    (found,) = world.root.glob(f"_temporary/manifest_*/00/tasks/*/{name}")
-    return found
+    results = [write(job, str(number), files) for number, files in enumerate(tasks)]
+    raises(mc.CommitRefused, job.commit_job, results)
+    assert (world.data(), world.control()) == (there, [])
 
 
 @pytest.mark.parametrize("what", ["goes", "is another", "is written to", "the manifest is another"])
@@ -297,7 +260,7 @@ def test_what_a_task_has_left_must_be_there_and_the_same(what: str) -> None:
     world = World()
     job = world.start()
     result = write(job, "1", {"a": b"1"})
-    source = the_source(world)
+    (source,) = world.root.glob("_temporary/manifest_*/00/tasks/*/a")
     if what == "goes":
         source.unlink()
     elif what == "is another":
@@ -308,28 +271,17 @@ def test_what_a_task_has_left_must_be_there_and_the_same(what: str) -> None:
     else:
         manifest = world.root / result.key
         manifest.write_bytes(manifest.read_bytes() + b" ")
-    with pytest.raises(mc.CommitRefused):
-        job.commit_job([result])
+    raises(mc.CommitRefused, job.commit_job, [result])
     assert world.data() == {}
-
-
-def is_publishing(verb: str, path: str) -> bool:
-    return verb == "complete_upload"
 
 
 # Other programs, links and odd names --------------------------------------------------------------
 
 
-def killed_at_its_first_file(world: World, job: ManifestCommitter, when: str = "before") -> None:
-    """Commit a job whose driver dies before, or after, its first file is visible."""
-    watched = Watched(world.store, on=is_publishing, **{when: die})  # type: ignore[arg-type]
-    with pytest.raises(Killed):
-        world.again(job, watched).commit_job()
-
-
-def moved_out(directory: Path, elsewhere: Path) -> None:
-    directory.rename(elsewhere)
-    directory.symlink_to(elsewhere)
+def killed_at_its_first_file(world: World, job: ManifestCommitter) -> None:
+    """Commit a job whose driver dies before its first file is visible."""
+    watched = Watched(world.store, on=lambda verb, _: verb == "complete_upload", before=die)
+    raises(Killed, world.again(job, watched).commit_job)
 
 
 def names(directory: Path) -> list[str]:
@@ -338,8 +290,7 @@ def names(directory: Path) -> list[str]:
 
 @pytest.mark.parametrize("name", [b"a\nb", b"x.pending", b"dt=1\x01/b.csv", b"\\u\"'"])
 def test_old_data_of_any_name_is_replaced_also_by_a_recovery(name: bytes) -> None:
-    """Other programs give files names that a job may not. A driver that has planned to replace one
-    dies, and whoever recovers the job can read its plan."""
+    """Other programs give files names that a job may not; a plan with one can be read."""
     world = World()
     world.put(os.fsdecode(name), b"old")
     job = world.start(mode="replace", accept="listing")
@@ -356,7 +307,8 @@ def test_nothing_is_swept_through_a_link(tmp_path: Path, which: str) -> None:
     job = world.start(job_id="nightly", accept="listing")
     write(job, "1", {"b.csv": b"b"})
     (directory,) = world.root.glob(f"{which}*")
-    moved_out(directory, tmp_path / "elsewhere")
+    directory.rename(tmp_path / "elsewhere")
+    directory.symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere" / "precious").write_text("x")
     with suppress(mc.MagicError, AssertionError):
         world.abort(job.job.id)
@@ -371,12 +323,11 @@ def test_no_task_writes_below_a_link(tmp_path: Path) -> None:
     world.put("x", b"1")
     (tmp_path / "elsewhere").mkdir()
     (world.root / "_temporary").symlink_to(tmp_path / "elsewhere")
-    job = world.start()
-    with pytest.raises(InvalidRequest, match="is a link"):
-        write(job, "1", {"a": b"1"})
+    raises(InvalidRequest, write, world.start(), "1", {"a": b"1"}, match="is a link")
     assert names(tmp_path / "elsewhere") == []
     (world.root / "_temporary").unlink()
-    moved_out(world.root, tmp_path / "moved")
+    world.root.rename(tmp_path / "moved")
+    world.root.symlink_to(tmp_path / "moved")
     job = world.start(accept="listing")
     write(job, "1", {"b.csv": b"b"})
     job.commit_job(None)
@@ -385,11 +336,8 @@ def test_no_task_writes_below_a_link(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ends", ["recover", "abort"])
 @pytest.mark.parametrize("where", ["target", "source"])
-def test_an_operator_follows_no_link_that_a_writer_has_put_into_a_job(
-    tmp_path: Path, ends: str, where: str
-) -> None:
-    """A directory of a decided job is a link out of the destination: what is there stays there, and
-    nothing is put there."""
+def test_an_operator_follows_no_link_of_a_writer(tmp_path: Path, ends: str, where: str) -> None:
+    """What is outside of the destination stays, and nothing is put there."""
     world, outside = World(), tmp_path / "outside"
     outside.mkdir()
     (outside / "key").write_text("secret")
@@ -412,19 +360,19 @@ def test_an_operator_follows_no_link_that_a_writer_has_put_into_a_job(
 
 @pytest.mark.parametrize("kind", ["directory", "link", "FIFO"])
 def test_a_marker_that_is_no_file_is_told(kind: str) -> None:
-    """Whatever another program has made at _SUCCESS stays, and the report says that the marker is
-    not there. The open of a FIFO would wait for a writer."""
+    """What another program made at `_SUCCESS` stays. The open of a FIFO would wait."""
     world = World()
     world.put("x", b"1")
     marker = world.root / "_SUCCESS"
-    if kind == "FIFO":
-        os.mkfifo(marker)
-    else:
-        marker.mkdir() if kind == "directory" else marker.symlink_to("nowhere")
+    makes: dict[str, Callable[[], object]] = {
+        "directory": marker.mkdir,
+        "link": lambda: marker.symlink_to("nowhere"),
+        "FIFO": lambda: os.mkfifo(marker),
+    }
+    makes[kind]()
     job = world.start(accept="listing")
     write(job, "1", {"a.csv": b"a"})
-    warnings = " ".join(job.commit_job(None).warnings)
-    assert "_SUCCESS" in warnings
+    assert "_SUCCESS" in " ".join(job.commit_job(None).warnings)
     assert marker.is_dir() or marker.is_symlink() or marker.is_fifo()
 
 
@@ -432,8 +380,7 @@ def test_a_destination_that_is_a_file_is_told(tmp_path: Path) -> None:
     """The error says what is there, and the file stays."""
     (tmp_path / "t").write_text("precious")
     for dest in ("t", "t/u"):
-        with pytest.raises(mc.StoreError, match=r"file|Not a directory"):
-            mc.start(f"file://{tmp_path}/{dest}")
+        raises(mc.StoreError, mc.start, f"file://{tmp_path}/{dest}", match=r"file|Not a directory")
     assert (tmp_path / "t").read_text() == "precious"
 
 
@@ -462,25 +409,15 @@ def test_a_cleanup_removes_what_a_killed_late_attempt_left() -> None:
     "url", ["file:///data/t#1", "file:///data/t?x", "file:///data/t\tx", "file:///data/%ff"]
 )
 def test_a_url_never_names_another_directory(url: str) -> None:
-    """What a URL cannot hold would be cut or replaced, and the job would write elsewhere."""
-    with pytest.raises(mc.PathError):
-        tree_url(url)
+    """What a URL cannot hold is refused. A path gets the URL to paste."""
+    raises(mc.PathError, tree_url, url)
     assert tree_url(Path("/data/t#1?\tü").as_uri()) == "file:///data/t%231%3F%09%C3%BC/"
-
-
-@pytest.mark.parametrize(
-    "url", ["file:{}/t", "file://{}/t", "file://{}/t/", "file://localhost{}/t"]
-)
-def test_every_form_of_a_file_url_names_the_same_job(tmp_path: Path, url: str) -> None:
-    """Java, and so Spark, writes ``file:/x``."""
-    with mc.write(url.format(tmp_path)) as job, job.open("a", "w") as file:
-        file.write("1")
-    assert (tmp_path / "t" / "a").read_text() == "1"
-    again = mc.start(url.format(tmp_path), job_id="one")
-    assert mc.attach(f"file://{tmp_path}/t", "one").dest == again.dest == f"file://{tmp_path}/t/"
-
-
-def test_a_path_of_this_machine_is_told_as_a_url() -> None:
-    """Who forgets the scheme gets the URL to paste."""
     with pytest.raises(mc.PathError, match=r"Write 'file:///data/t', or 's3://bucket/path'"):
         mc.write("/data/t")
+
+
+@pytest.mark.parametrize("url", ["file:{}/t", "file://{}/t/", "file://localhost{}/t"])
+def test_every_form_of_a_file_url_names_the_same_job(tmp_path: Path, url: str) -> None:
+    """Java, and so Spark, writes ``file:/x``."""
+    started = mc.start(url.format(tmp_path), job_id="one")
+    assert mc.attach(f"file://{tmp_path}/t", "one").dest == started.dest == f"file://{tmp_path}/t/"

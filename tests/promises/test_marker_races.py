@@ -19,14 +19,13 @@ from magic_committer.commit.success_marker import marker_ref, write_marker
 from magic_committer.errors import InvalidRequest, PreconditionFailed, Unanswered, WriteConflict
 from magic_committer.hadoop.formats import SUCCESS_BYTES_MAX, new_success
 from magic_committer.protocol.record import USUAL_TERMS, JobRecord, ObjectRef, State
-from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock
-from tests.promises.hands import DEST, At, job_of, raising
+from tests.promises.hands import DEST, At, fitting, job_of, noted, raises, raising, refusing
 from tests.promises.machine import Machine
 
 MARKER = "t/_SUCCESS"
 RECORD = "t/__magic_job-j/_job.json"
-FOREIGN = b"not ours"
 
 
 class Finishing:
@@ -81,25 +80,25 @@ def after_another(machine: Machine, by: bool) -> Finishing:
     return Finishing(machine, by)
 
 
-def put(request: Request) -> bool:
-    return (request.verb, request.key) == ("put", MARKER)
+PUT = f"put {MARKER}"
 
 
-@pytest.mark.parametrize("body", [FOREIGN, b"x" * (SUCCESS_BYTES_MAX + 1)], ids=["short", "large"])
+@pytest.mark.parametrize(
+    "body", [b"not ours", b"x" * (SUCCESS_BYTES_MAX + 1)], ids=["short", "large"]
+)
 @pytest.mark.parametrize("after_look", [False, True])
 @pytest.mark.parametrize("before", [False, True])
 def test_a_marker_of_after_our_completion_stays(
     machine: Machine, by: bool, before: bool, after_look: bool, body: bytes
 ) -> None:
-    """I8: it counts by its own time, though nobody would read it, and our PUT does not replace it
-    when it comes after the look."""
+    """I8: it counts by its own time, also when it comes between our look and our PUT."""
     if before:
         machine.s3.put_object(MARKER, b"older")
     job = Finishing(machine, by)
     machine.later(10)
     comes = partial(machine.s3.put_object, MARKER, body)
     if after_look:
-        At(machine.s3, put, comes)
+        At(machine.s3, PUT, comes)
     else:
         comes()
     assert "completed later" in job.mark()
@@ -135,8 +134,8 @@ def test_the_clock_of_this_machine_does_not_count(job: Finishing) -> None:
     """I8: the marker says when its job completed by the store's clock, not by this machine's."""
     ahead = PatientClock()
     ahead.ahead = 86_400
-    success = new_success(job_id="j", timestamp_ms=0, diagnostics={})
-    write_marker(replace(job.runtime, clock=ahead), MARKER, job.seen, success)
+    job.runtime = replace(job.runtime, clock=ahead)
+    job.mark()
     told = json.loads(job.s3.body(MARKER))["diagnostics"]["magic-committer.completed"]
     assert float(told) == job.s3.head(RECORD).last_modified
 
@@ -146,27 +145,19 @@ def test_a_put_that_is_not_answered_clearly_is_sent_again(
     job: Finishing, error: type[Unanswered]
 ) -> None:
     """I8: after a 409 or no answer it is looked again, and written."""
-
-    At(job.s3, put, error(""))
+    At(job.s3, PUT, error(""))
     assert job.mark() == ""
     assert job.is_ours()
 
 
 def test_a_put_whose_reply_is_lost_is_recognised(job: Finishing) -> None:
-    """I8: a marker of our UUID is ours: it is not written twice."""
-
-    At(job.s3, put, Unanswered(""), after=True)
+    """I8: it is not written twice. A store that never answers is told."""
+    with refusing(job.s3, PUT, Unanswered("down")), pytest.raises(Unanswered, match="down"):
+        job.mark()
+    At(job.s3, PUT, Unanswered(""), after=True)
     job.s3.requests.clear()
     assert job.mark() == ""
     assert job.s3.requests["put"] == 1
-
-
-def test_a_store_that_never_answers_the_put_is_told(job: Finishing) -> None:
-    """I8: after some tries the store's error is raised: the record stays for whoever finishes."""
-
-    job.s3.before = raising(lambda r: put(r), Unanswered("down"))
-    with pytest.raises(Unanswered, match="down"):
-        job.mark()
 
 
 @pytest.mark.parametrize(
@@ -176,39 +167,30 @@ def test_a_marker_that_the_store_refuses_to_give_is_an_error(
     after_another: Finishing, error: mc.StoreError
 ) -> None:
     """I8: a GET that is refused tells nothing of the marker: nothing is written over it."""
-
-    after_another.s3.before = raising(f"get {MARKER}", error)
-    with pytest.raises(type(error), match=error.message):
+    s3 = after_another.s3
+    with refusing(s3, f"get {MARKER}", error), pytest.raises(type(error), match=error.message):
         after_another.mark()
-    after_another.s3.before = None
-    assert after_another.s3.body(MARKER) == b"older"
+    assert s3.body(MARKER) == b"older"
 
 
 @pytest.mark.parametrize("age", ["older", "newer"])
 def test_a_marker_of_a_customers_key_is_another_programs(
     after_another: Finishing, age: str
 ) -> None:
-    """I8: GET of it answers 400 for ever (Hadoop with SSE-C): a listing tells its age. An older one
-    is written over, a newer one stays."""
+    """I8: GET answers 400 for ever (Hadoop with SSE-C): a listing tells its age."""
+    s3 = after_another.s3
     if age == "newer":
         after_another.machine.clock.ahead += 60
-        after_another.s3.put_object(MARKER, b"newer")
-
-    after_another.s3.before = raising(
-        lambda r: (r.verb, r.key) in (("get", MARKER), ("head", MARKER)),
-        InvalidRequest("it wants a key", status=400, code="InvalidRequest"),
-    )
-    told = after_another.mark()
-    after_another.s3.before = None
-    assert (told == "", after_another.s3.body(MARKER) == b"newer") == (
-        age == "older",
-        age == "newer",
-    )
+        s3.put_object(MARKER, b"newer")
+    wants_a_key = InvalidRequest("it wants a key", status=400, code="InvalidRequest")
+    with refusing(s3, f"get|head {MARKER}", wants_a_key):
+        told = after_another.mark()
+    assert (told == "", s3.body(MARKER) == b"newer") == (age == "older", age == "newer")
 
 
 def test_a_store_that_wants_etags_without_quotes_is_marked(after_another: Finishing) -> None:
     """The marker's ETag is sent in the other quoting once the same marker was refused."""
-
+    put = fitting(PUT)
     after_another.s3.before = raising(
         lambda r: put(r) and (r.if_match or "").startswith('"'),
         PreconditionFailed("it compares with the quotes"),
@@ -218,35 +200,27 @@ def test_a_store_that_wants_etags_without_quotes_is_marked(after_another: Finish
 
 
 def test_a_marker_that_may_not_be_written_is_accepted_by_its_key(s3: MemoryStore) -> None:
-    """I8: a replace has deleted the old `_SUCCESS` and may not write its own: with that key in
-    ``accept`` the job is finished without it, and says so."""
-    s3.put_object("t/_SUCCESS", b"")
+    """I8: the job is finished without it, and says so."""
+    s3.put_object(MARKER, b"")
     job = job_of({"a.csv": b"a"}, mode="replace")
-    s3.before = raising("put t/_SUCCESS", mc.PermissionDenied("not this key", status=403))
-    with pytest.raises(mc.CommitIncomplete) as raised:
-        job.commit()
-    assert raised.value.outstanding == ("t/_SUCCESS",)
-    recovery = mc.recover(DEST, job.id, dead_after=0, accept=["t/_SUCCESS"])
+    s3.before = raising(PUT, mc.PermissionDenied)
+    assert raises(mc.CommitIncomplete, job.commit).outstanding == (MARKER,)
+    recovery = mc.recover(DEST, job.id, dead_after=0, accept=[MARKER])
     assert (recovery.outcome, recovery.state) == ("committed", "closed")
     assert recovery.report is not None
-    assert f"{'t/_SUCCESS'} was accepted as it is" in recovery.report.warnings
+    assert f"{MARKER} was accepted as it is" in recovery.report.warnings
 
 
-def test_who_has_just_seen_no_marker_does_not_look_for_it_again(machine: Machine) -> None:
-    """Only who completed the job knows it; a marker that was there is read again, as it may be
-    another one with the same bytes."""
-    for just_now, before, looks in ((True, 0, 0), (False, 1, 1), (True, 1, 1)):
-        machine.s3.delete_object(MARKER)
-        if before and just_now:
-            machine.s3.put_object(MARKER, b"older")
-        job = Finishing(machine, just_now)
-        asked = [0]
-
-        def count(request: Request, asked: list[int] = asked) -> None:
-            asked[0] += (request.verb, request.key) == ("get", MARKER)
-
-        job.s3.before = count
-        assert job.mark() == ""
-        job.s3.before = None
-        records.remove(job.runtime, job.seen)
-        assert (asked[0], job.is_ours()) == (looks, True)
+@pytest.mark.parametrize(
+    ("just_now", "before", "looks"), [(True, False, 0), (False, False, 1), (True, True, 1)]
+)
+def test_who_has_just_seen_no_marker_does_not_look_for_it_again(
+    machine: Machine, just_now: bool, before: bool, looks: int
+) -> None:
+    """One that was there is read again: it may be another one with the same bytes."""
+    if before:
+        machine.s3.put_object(MARKER, b"older")
+    job = Finishing(machine, just_now)
+    asked = noted(machine.s3, f"get {MARKER}")
+    assert job.mark() == ""
+    assert (len(asked), job.is_ours()) == (looks, True)
