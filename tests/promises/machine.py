@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from fnmatch import filter as filter_names
 from itertools import count
 from typing import Any
 
@@ -64,6 +65,11 @@ class Machine:
 
 def left(s3: MemoryStore) -> list[str]:
     return [key.rsplit("/", 1)[-1] for key in control(s3)]
+
+
+def matching(s3: MemoryStore, pattern: str) -> list[str]:
+    """Keys of control objects, as ``"*.pendingset"``."""
+    return filter_names(control(s3), pattern)
 
 
 ENDS = {

@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from msgspec.structs import replace
 
 import magic_committer as mc
 from magic_committer.commit.ready import EXTRA_ABORTED, EXTRA_TASK
-from magic_committer.errors import PermissionDenied, PreconditionFailed, Unanswered, WriteConflict
+from magic_committer.errors import (
+    PermissionDenied,
+    PreconditionFailed,
+    StoreError,
+    Unanswered,
+    WriteConflict,
+)
 from magic_committer.hadoop.formats import decode_pendingset
 from magic_committer.options import Accept, Track
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.testing import memory_store
 from tests.promises.hands import (
     DEST,
     At,
+    Nth,
+    committed_task,
     control,
     dies_at,
+    fitting,
     one_file,
-    raising,
     refusing,
     unanswered,
     visible,
 )
+from tests.promises.machine import matching
 
-
-def of_set(verb: str) -> Callable[[Request], bool]:
-    return lambda request: request.verb == verb and request.key.endswith(".pendingset")
+SET = "put *.pendingset"
+STORES_SET = fitting(SET)
 
 
 def other_handle(job: mc.Job, name: str = "a") -> mc.Task:
@@ -36,19 +43,10 @@ def other_handle(job: mc.Job, name: str = "a") -> mc.Task:
     return mc.attach(DEST, job.id).task("1", attempt=name)
 
 
-def decide_and_stop(s3: MemoryStore, job: mc.Job, results: list[mc.TaskCommit] | None) -> None:
-    """A driver decides the job, and is paused before it completes anything."""
-    dies_at(s3, "complete_upload", lambda: job.commit(results))
-
-
 def tombstones(s3: MemoryStore) -> list[str]:
     """Keys of the sets that say that their attempt was aborted."""
-    return [
-        key
-        for key in control(s3)
-        if key.endswith(".pendingset")
-        and (decode_pendingset(s3.body(key), key).extra_data or {}).get(EXTRA_ABORTED) == "true"
-    ]
+    sets = {key: decode_pendingset(s3.body(key), key) for key in matching(s3, "*.pendingset")}
+    return [key for key, one in sets.items() if (one.extra_data or {}).get(EXTRA_ABORTED) == "true"]
 
 
 # The schedule -------------------------------------------------------------------------------------
@@ -61,24 +59,20 @@ def abort_with_a_commit_before(s3: MemoryStore, accept: Accept, number: int) -> 
     job = mc.start(DEST, accept=accept)
     first, second = one_file(job, attempt="a"), other_handle(job)
     outcome = "over"
-    seen = 0
 
-    def interrupt(request: Request) -> None:
-        nonlocal seen, outcome
-        seen += 1
-        if seen != number:
-            return
-        hook, s3.before = s3.before, None
+    def interrupt() -> None:
+        nonlocal outcome
+        s3.before = None
         try:
             result = second.commit()
         except mc.TaskFailed:
             outcome = "refused"
         else:
             outcome = "committed"
-            decide_and_stop(s3, job, [result] if accept == "results" else None)
-        s3.before = hook
+            results = [result] if accept == "results" else None
+            dies_at(s3, "complete_upload", lambda: job.commit(results))
 
-    s3.before = interrupt
+    At(s3, Nth(number), interrupt)
     try:
         first.abort()
         undone = True
@@ -100,8 +94,6 @@ def abort_with_a_commit_before(s3: MemoryStore, accept: Accept, number: int) -> 
 def test_an_abort_beside_a_commit_never_takes_files_of_a_decided_job(accept: Accept) -> None:
     """I2: wherever the aborting handle is paused, the other one either commits, and the decided job
     completes whole, or is refused; both happen."""
-    from magic_committer.testing import memory_store
-
     outcomes = []
     for number in range(1, 50):
         with memory_store() as s3:
@@ -133,24 +125,16 @@ def test_an_aborted_attempt_is_never_committed_and_says_what_to_do(s3: MemorySto
 
 
 def test_a_tombstone_is_a_pendingset_that_hadoop_can_read(s3: MemoryStore) -> None:
-    """I6: it is valid by S3A's rules, holds no commits, and names job, task and attempt."""
+    """I6, I2: it is valid by S3A's rules, holds no commits, and names job, task and attempt; a
+    commit by listing passes over it without a word, and sweeps it."""
     job = mc.start(DEST)
     one_file(job, attempt="a").abort()
     (key,) = tombstones(s3)
     tombstone = decode_pendingset(s3.body(key), key)
-    assert tombstone.commits == ()
-    assert tombstone.job_id == job.id
+    assert (tombstone.commits, tombstone.job_id) == ((), job.id)
     assert (tombstone.extra_data or {})[EXTRA_TASK] == "1"
     assert s3.attributes(key).metadata[JOB_METADATA] == job.uuid
-
-
-def test_a_commit_by_listing_passes_over_tombstones(s3: MemoryStore) -> None:
-    """I2: it is neither counted nor complained of, and the sweep takes its tombstone."""
-    job = mc.start(DEST)
-    one_file(job, attempt="a").abort()
-    with job.task("2") as task, task.open("b.csv") as f:
-        f.write(b"2")
-    assert len(tombstones(s3)) == 1
+    committed_task(job, "2", {"b.csv": b"2"})
     report = job.commit(expect=["2"])
     assert (report.files, report.warnings) == (1, ())
     assert control(s3) == []
@@ -161,10 +145,8 @@ def test_a_result_that_names_a_tombstone_is_refused(s3: MemoryStore) -> None:
     job = mc.start(DEST, accept="results")
     one_file(job, attempt="a").abort()
     (key,) = tombstones(s3)
-    etag = s3.head(key).etag
-    forged = replace(
-        mc.TaskCommit(job.uuid, "1", "a"), key=key, etag=etag, pendingset_bytes=0, files=0, bytes=0
-    )
+    told = {"key": key, "etag": s3.head(key).etag, "pendingset_bytes": 0, "files": 0, "bytes": 0}
+    forged = replace(mc.TaskCommit(job.uuid, "1", "a"), **told)
     with pytest.raises(mc.CommitRefused, match="aborted"):
         job.commit([forged])
     assert visible(s3) == {}
@@ -173,15 +155,14 @@ def test_a_result_that_names_a_tombstone_is_refused(s3: MemoryStore) -> None:
 def test_aborting_is_repeatable_by_every_handle(s3: MemoryStore) -> None:
     """I5: abort after abort ends well, whoever sends it, before and after the job's end."""
     job = mc.start(DEST)
-    first, second = one_file(job, attempt="a"), other_handle(job)
-    for handle in (first, second, first, second):
+    handles = (one_file(job, attempt="a"), other_handle(job)) * 2
+    for handle in handles:
         handle.abort()
     assert len(tombstones(s3)) == 1
     job.abort()
-    assert s3.keys() == ()
-    first.abort()
-    second.abort()
-    assert s3.keys() == ()
+    for handle in handles:
+        assert s3.keys() == ()
+        handle.abort()
 
 
 @pytest.mark.parametrize("late", [True, False], ids=["after the sweep", "without an answer"])
@@ -190,7 +171,7 @@ def test_a_tombstone_is_known_and_taken_back_when_it_is_late(s3: MemoryStore, la
     I5: a claim that lost its answer, and is sent again, meets what it stored itself."""
     job = mc.start(DEST)
     task = one_file(job, attempt="a")
-    at = At(s3, of_set("put"), job.abort if late else unanswered, after=not late)
+    at = At(s3, SET, job.abort if late else unanswered, after=not late)
     task.abort()
     assert at.done
     assert s3.open_uploads() == ()
@@ -210,7 +191,7 @@ def test_a_claim_that_is_not_known_to_be_taken_undoes_nothing(s3: MemoryStore, c
     error = PermissionDenied("no", status=403) if claim == "refused" else Unanswered("no answer")
 
     def lose(request: Request) -> None:
-        if of_set("put")(request):
+        if STORES_SET(request):
             if claim == "landed" and not tombstones(s3):
                 request.effect()
             raise error
@@ -234,22 +215,16 @@ def test_a_conflict_is_not_taken_for_a_claim(s3: MemoryStore) -> None:
     sent again, and meets the set."""
     job = mc.start(DEST)
     task, other = one_file(job, attempt="a"), other_handle(job)
-    claims = 0
+    next_claim: list[At] = []
 
-    def conflict(request: Request) -> None:
-        nonlocal claims
-        if not of_set("put")(request):
-            return
-        claims += 1
-        if claims == 1:
-            raise WriteConflict("another write is under way", status=409)
-        s3.before = None
-        other.commit()
+    def conflict() -> None:
+        next_claim.append(At(s3, SET, other.commit))
+        raise WriteConflict("another write is under way", status=409)
 
-    s3.before = conflict
+    At(s3, SET, conflict)
     with pytest.raises(mc.TaskFailed, match="committed"):
         task.abort()
-    assert claims == 2
+    assert next_claim[0].done
     assert job.commit(expect=["1"]).files == 1
     assert visible(s3) == {"t/a.csv": b"1"}
 
@@ -290,32 +265,34 @@ def test_without_conditions_nothing_is_claimed(s3: MemoryStore, committed: bool)
     task, other = one_file(job, attempt="a"), other_handle(job)
     if committed:
         other.commit()
-    puts = s3.requests["put"]
-    if committed:
         with pytest.raises(mc.TaskFailed, match="committed"):
             task.abort()
         assert job.commit().files == 1
     else:
+        puts = s3.requests["put"]
         task.abort()
         assert s3.requests["put"] == puts
         assert s3.open_uploads() == ()
 
 
+LOST = Unanswered("no answer")
+
+
 # An attempt whose own PUT was not answered --------------------------------------------------------
 
 
-def held(s3: MemoryStore, task: mc.Task) -> list[Request]:
-    """Commit an attempt while no PUT of its pendingset is answered. Gives these, which may land
-    later."""
+def held(s3: MemoryStore, task: mc.Task, *errors: StoreError) -> list[Request]:
+    """Commit an attempt while the PUTs of its pendingset get these answers, the last one for ever.
+    Gives the requests, which may land later."""
     late: list[Request] = []
 
     def hold(request: Request) -> None:
-        if of_set("put")(request):
+        if STORES_SET(request):
             late.append(request)
-            raise Unanswered("no answer")
+            raise errors[min(len(late), len(errors)) - 1]
 
     s3.before = hold
-    with pytest.raises(Unanswered):
+    with pytest.raises(type(errors[-1])):
         task.commit()
     s3.before = None
     return late
@@ -331,7 +308,7 @@ def test_a_claim_ends_the_doubt_of_a_put_without_an_answer(
     all, the attempt is committed, and cannot be aborted."""
     job = mc.start(DEST, track=track)
     task = one_file(job)
-    late = held(s3, task)
+    late = held(s3, task, LOST)
     assert len(s3.open_uploads()) == 1
     if landed:
         late[0].effect()
@@ -358,19 +335,8 @@ def test_a_put_that_was_once_unanswered_is_never_called_refused(
     the first lands, a driver that lists accepts it, and commits it whole."""
     job = mc.start(DEST, track=track)
     task = one_file(job)
-    late: list[Request] = []
-
-    def expire(request: Request) -> None:
-        if of_set("put")(request):
-            late.append(request)
-            if len(late) == 1 and attempts == 1:
-                raise Unanswered("no answer")
-            raise PermissionDenied("expired", status=403, attempts=attempts)
-
-    s3.before = expire
-    with pytest.raises(PermissionDenied):
-        task.commit()
-    s3.before = None
+    refused = PermissionDenied("expired", status=403, attempts=attempts)
+    late = held(s3, task, *([LOST] if attempts == 1 else []), refused)
     assert len(s3.open_uploads()) == 1
     late[0].effect()
     assert job.commit(expect=["1"]).files == 1
@@ -379,12 +345,8 @@ def test_a_put_that_was_once_unanswered_is_never_called_refused(
 
 def test_a_put_that_was_refused_at_once_is_undone(s3: MemoryStore) -> None:
     """I4: one try, one refusal, no other handle: nothing can land, the upload is aborted."""
-    job = mc.start(DEST, track="memory")
-    task = one_file(job)
-
-    s3.before = raising(of_set("put"), PermissionDenied("forbidden", status=403))
-    with pytest.raises(PermissionDenied):
-        task.commit()
+    task = one_file(mc.start(DEST, track="memory"))
+    held(s3, task, PermissionDenied("forbidden", status=403))
     assert s3.open_uploads() == ()
 
 
@@ -395,9 +357,9 @@ def test_a_set_that_cannot_be_read_after_a_412_is_not_called_refused(s3: MemoryS
     task = one_file(job)
 
     def expire(request: Request) -> None:
-        if of_set("put")(request) and not any(k.endswith(".pendingset") for k in s3.keys()):
+        if STORES_SET(request) and not matching(s3, "*.pendingset"):
             request.effect()
-        if of_set("get")(request):
+        if fitting("get *.pendingset")(request):
             raise PermissionDenied("expired", status=403)
 
     s3.before = expire

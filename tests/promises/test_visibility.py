@@ -11,16 +11,16 @@ from magic_committer import errors
 from magic_committer.options import Accept, Mode, Track
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
-from tests.promises.hands import DEST, Crash, committed_task, job_of, killed, refusing, visible
-
-
-def test_nothing_is_visible_before_the_job_commits(s3: MemoryStore) -> None:
-    """I1: closed files and committed tasks show nothing; the job's commit shows all of it."""
-    job = mc.start(DEST)
-    result = committed_task(job, "1", {"a.csv": b"1", "dt=1/b.csv": b"22"})
-    assert visible(s3) == {}
-    job.commit([result])
-    assert visible(s3) == {"t/a.csv": b"1", "t/dt=1/b.csv": b"22"}
+from tests.promises.hands import (
+    DEST,
+    Crash,
+    committed_task,
+    job_of,
+    killed,
+    raising,
+    refusing,
+    visible,
+)
 
 
 @pytest.mark.parametrize("track", ["memory", "s3"])
@@ -28,11 +28,13 @@ def test_nothing_is_visible_before_the_job_commits(s3: MemoryStore) -> None:
 def test_a_job_leaves_its_files_and_its_marker_and_nothing_else(
     s3: MemoryStore, track: Track, accept: Accept
 ) -> None:
-    """I2, I4: afterwards there are the files, byte for byte, `_SUCCESS`, and nothing else."""
+    """I1, I2, I4: before the commit nothing is visible; afterwards there are the files, byte for
+    byte, `_SUCCESS`, and nothing else."""
     job = mc.start(DEST, track=track, accept=accept)
-    results = [committed_task(job, str(n), {f"{n}.bin": bytes([n]) * n}) for n in range(4)]
+    results = [committed_task(job, str(n), {f"d={n}/{n}.bin": bytes([n]) * n}) for n in range(4)]
+    assert visible(s3) == {}
     report = job.commit(results if accept == "results" else None)
-    assert visible(s3) == {f"t/{n}.bin": bytes([n]) * n for n in range(4)}
+    assert visible(s3) == {f"t/d={n}/{n}.bin": bytes([n]) * n for n in range(4)}
     assert s3.keys() == tuple(sorted(["t/_SUCCESS", *visible(s3)]))
     assert s3.open_uploads() == ()
     assert (report.outcome, report.files, report.bytes, report.tasks) == ("committed", 4, 6, 4)
@@ -51,39 +53,31 @@ def test_only_one_attempt_of_a_task_becomes_visible(
     assert s3.open_uploads() == ()
 
 
-def test_a_listing_commit_takes_the_newest_attempt_of_each_task() -> None:
+def test_a_listing_commit_takes_the_newest_attempt_of_each_task(
+    s3: MemoryStore, clock: PatientClock
+) -> None:
     """I2: without messages the newest attempt is taken, by the store's clock."""
-    clock = PatientClock()
-    with memory_store(clock=clock) as s3:
-        job = job_of({"a.csv": b"old", "old.csv": b""})
-        clock.sleep(5)
-        committed_task(job, "1", {"a.csv": b"new"})
-        job.commit()
-        assert visible(s3) == {"t/a.csv": b"new"}
-        assert s3.open_uploads() == ()
-
-
-def test_an_aborted_job_leaves_nothing_and_never_shows_anything(s3: MemoryStore) -> None:
-    """I3, I4: abort takes committed and unfinished attempts alike."""
-    job = job_of({"a.csv": b"1"})
-    unfinished = killed(job, "2", "b.csv", unique=True)
-    report = job.abort()
-    assert report.outcome == "aborted"
-    with pytest.raises(mc.JobNotRunning):
-        job.commit()
-    unfinished.abort()
-    assert s3.keys() == ()
+    job = job_of({"a.csv": b"old", "old.csv": b""})
+    clock.sleep(5)
+    committed_task(job, "1", {"a.csv": b"new"})
+    job.commit()
+    assert visible(s3) == {"t/a.csv": b"new"}
     assert s3.open_uploads() == ()
 
 
-def test_a_task_that_outlives_its_job_publishes_nothing_and_leaves_nothing(s3: MemoryStore) -> None:
-    """I3, I4: a late attempt meets the fence when it commits, and aborts what it made."""
-    job = mc.start(DEST)
-    late = job.task("1")
-    f = late.open("late.csv")
-    f.write(b"late")
-    job.abort()
-    f.close()
+def test_an_aborted_job_leaves_nothing_and_never_shows_anything(s3: MemoryStore) -> None:
+    """I3, I4: abort takes committed and unfinished attempts alike; a late one meets the fence when
+    it commits, and aborts what it made."""
+    job = job_of({"a.csv": b"1"})
+    unfinished = killed(job, "2", "b.csv", unique=True)
+    late = job.task("3")
+    file = late.open("late.csv")
+    file.write(b"late")
+    assert job.abort().outcome == "aborted"
+    with pytest.raises(mc.JobNotRunning):
+        job.commit()
+    unfinished.abort()
+    file.close()
     with pytest.raises(mc.JobNotRunning) as raised:
         late.commit()
     assert raised.value.state == "absent"
@@ -148,26 +142,23 @@ def test_an_empty_job_commits_and_marks(s3: MemoryStore) -> None:
 
 FILES = {"p=1/a.csv": b"1", "p=1/empty.csv": b"", "p=2/b.csv": b"22"}
 MODES: list[Mode] = ["append", "fail", "fail_partitions", "replace", "replace_partitions"]
-TRACKS: list[Track] = ["memory", "s3"]
 
 
-def requests_of_a_job(s3: MemoryStore, mode: Mode, track: Track) -> list[Request]:
+def requests_of_a_job(s3: MemoryStore, mode: Mode) -> list[Request]:
     """Run a job of small files whose driver dies in its commit, recover it, and give every request
     that was sent."""
     sent: list[Request] = []
-    dies = True
+    dies = raising("complete_upload */p=2/*", Crash)
 
     def note(request: Request) -> None:
         sent.append(request)
-        if dies and request.verb == "complete_upload" and "/p=2/" in request.key:
-            raise Crash
+        dies(request)
 
     s3.before = note
-    job = mc.start(DEST, mode=mode, track=track, accept="listing")
-    committed_task(job, "1", FILES)
+    job = job_of(FILES, mode=mode, track="memory", accept="listing")
     with pytest.raises(Crash):
         job.commit()
-    dies = False
+    s3.before = sent.append
     assert mc.recover(DEST, job.id).outcome == "committed"
     s3.before = None
     assert visible(s3) == {f"t/{name}": body for name, body in FILES.items()}
@@ -180,7 +171,7 @@ def test_no_late_request_brings_a_file_back(mode: Mode, forgetful: bool) -> None
     """When a job is over and its files were taken away, every request of it may land once more, in
     any order: no file is visible again."""
     with memory_store(forgetful_complete=forgetful) as s3:
-        sent = requests_of_a_job(s3, mode, "memory")
+        sent = requests_of_a_job(s3, mode)
         s3.delete(list(visible(s3)))
         for request in (*sent, *reversed(sent)):
             with suppress(mc.StoreError):
