@@ -7,18 +7,18 @@ import json
 import pytest
 
 import magic_committer as mc
-from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.stores.memory import MemoryStore
 from tests.promises.hands import (
     DEST,
     At,
     committed_task,
-    control,
     half_completed,
     job_of,
     killed,
     raising,
     visible,
 )
+from tests.promises.machine import matching
 
 
 def test_foreign_objects_and_uploads_are_never_touched(s3: MemoryStore) -> None:
@@ -79,24 +79,19 @@ def test_two_thousand_five_hundred_uploads_are_swept_page_by_page(s3: MemoryStor
     assert s3.requests["abort_upload"] == 2500
 
 
-def test_no_marker_where_none_is_wanted(s3: MemoryStore) -> None:
-    """``mark_success=False`` writes none, and leaves the one that is there."""
-    s3.put_object("t/_SUCCESS", b"")
-    with mc.write(DEST, mark_success=False) as job, job.open("a.csv") as f:
-        f.write(b"1")
-    assert s3.body("t/_SUCCESS") == b""
-
-
 @pytest.mark.parametrize("body", [None, b"", b"{}", b"not json", b'{"name":"other"}'])
 def test_an_earlier_marker_is_replaced(s3: MemoryStore, body: bytes | None) -> None:
     """I8: Hadoop's, or anybody's, that was there when the job completed; and of two jobs of ours,
-    also within a second, it tells of the last."""
+    also within a second, it tells of the last. One that writes no marker leaves it."""
     if body is not None:
         s3.put_object("t/_SUCCESS", body)
     for number in range(2):
         with mc.write(DEST) as job, job.open(f"{number}.csv") as f:
             f.write(b"1")
         assert json.loads(s3.body("t/_SUCCESS"))["jobId"] == job.id
+    marker = s3.body("t/_SUCCESS")
+    job_of({"last.csv": b"1"}, mark_success=False).commit()
+    assert s3.body("t/_SUCCESS") == marker
 
 
 def test_an_append_that_is_listed_first_hides_no_other_job(s3: MemoryStore) -> None:
@@ -110,9 +105,8 @@ def test_an_append_that_is_listed_first_hides_no_other_job(s3: MemoryStore) -> N
 def test_another_jobs_spoilt_set_is_told_as_that_jobs(s3: MemoryStore) -> None:
     """I10: a replace beside a job that cannot be read names that job, and ends."""
     append = half_completed(s3)
-    for key in control(s3):
-        if key.endswith(".pendingset"):
-            s3.put_object(key, b"{}", metadata=s3.head(key).metadata)
+    for key in matching(s3, "*.pendingset"):
+        s3.put_object(key, b"{}", metadata=s3.head(key).metadata)
     replace = job_of({"new.csv": b"new"}, mode="replace")
     with pytest.raises(mc.ConflictingJob, match=append.id):
         replace.commit()
@@ -139,34 +133,21 @@ def test_what_is_written_between_look_and_delete_stays(s3: MemoryStore, key: str
 def test_what_was_written_since_the_plan_is_not_asked_to_go(s3: MemoryStore) -> None:
     """I6: no DELETE is sent for what is another object by now: some stores ignore its condition."""
     job = replacing(s3)
-    sent: list[str] = []
-
-    def look(request: Request) -> None:
-        if request.verb == "complete_upload":
-            s3.before = note
-            s3.put_object("t/old.csv", b"!")
-
-    def note(request: Request) -> None:
-        if request.verb == "delete_one":
-            sent.append(request.key)
-
-    s3.before = look
+    sent: list[tuple[str, str]] = []
+    At(s3, "complete_upload", lambda: s3.put_object("t/old.csv", b"!"), after=True)
+    s3.before = lambda request: sent.append((request.verb, request.key))
     job.commit()
-    assert "t/old.csv" not in sent
+    assert ("delete_one", "t/old.csv") not in sent
     assert s3.body("t/old.csv") == b"!"
 
 
 def test_what_is_completed_while_it_is_undone_goes(s3: MemoryStore) -> None:
     """I3: a late Complete that lands before the revert's abort is seen by the look after it."""
     job = half_completed(s3)
-    (upload,) = [u for u in s3.open_uploads() if u.key == "t/b.csv"]
-    parts = tuple(s3.list_parts(upload.key, upload.upload_id))
-
-    At(
-        s3,
-        "abort_upload t/b.csv",
-        lambda: s3.complete_upload("t/b.csv", upload.upload_id, parts, length=1, checksum=None),
-    )
+    (upload,) = s3.open_uploads("t/b.csv")
+    parts = s3.list_parts(upload.key, upload.upload_id)
+    complete = lambda: s3.complete_upload(upload.key, upload.upload_id, parts)  # noqa: E731
+    At(s3, "abort_upload t/b.csv", complete)
     mc.abort(DEST, job.id, revert=True)
     assert visible(s3) == {}
 

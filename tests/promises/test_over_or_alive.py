@@ -14,7 +14,7 @@ from magic_committer.options import Options
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import Request
 from tests.hadoops import leave_job
-from tests.promises.hands import DEST, committed_task, failing, refusing, visible
+from tests.promises.hands import DEST, At, committed_task, failing, refusing, visible
 from tests.promises.machine import DAY, STATES, Machine
 
 
@@ -63,57 +63,53 @@ def test_a_job_that_is_set_up_while_litter_is_looked_at_keeps_its_objects(machin
     s3.put(litter, b"", metadata={JOB_METADATA: "e" * 32})
     started: list[tuple[mc.Job, mc.TaskCommit]] = []
 
-    def set_up(request: Request, reply: object) -> None:
-        if request.verb == "get" and request.key.endswith("given/_job.json") and not started:
-            s3.after = None
-            s3.delete_one(litter)
-            job = mc.start(DEST, job_id="given")
-            started.append((job, committed_task(job, "1", {"a.csv": b"1"})))
+    def set_up() -> None:
+        s3.delete_one(litter)
+        job = mc.start(DEST, job_id="given")
+        started.append((job, committed_task(job, "1", {"a.csv": b"1"})))
 
-    s3.after = set_up
+    At(s3, "get *given/_job.json", set_up, after=True)
     mc.cleanup(DEST, leftover_after=0)
     ((job, result),) = started
     assert job.commit([result]).outcome == "committed"
     assert visible(s3) == {"t/a.csv": b"1"}
 
 
-class Dead:
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self.job = machine.job("running")
-        machine.later(2 * DAY)
-        options = Options(commit_threads=1)
-        dest = Destination.parse(DEST)
-        self.plan = Clearing(
-            OpenUploads(runtime(machine), dest, Filters(), sizes=True, options=options)
-        )
-        assert self.plan.chosen.total() == 3
-        assert list(self.plan.jobs) == [self.job.uuid]
-
-    def run(self) -> set[tuple[str, str]]:
-        return {(one.action, one.why.partition(":")[0]) for one in self.plan.run()}
+def clearing(machine: Machine) -> tuple[mc.Job, Clearing]:
+    """A job that has been silent for days, and the plan to abort its three uploads."""
+    job = machine.job("running")
+    machine.later(2 * DAY)
+    open_uploads = OpenUploads(
+        runtime(machine), Destination.parse(DEST), Filters(), sizes=True,
+        options=Options(commit_threads=1),
+    )  # fmt: skip
+    plan = Clearing(open_uploads)
+    assert (plan.chosen.total(), list(plan.jobs)) == (3, [job.uuid])
+    return job, plan
 
 
 @pytest.mark.parametrize("meanwhile", ["nothing", "it says that it lives", "it is decided"])
 def test_a_dead_job_is_aborted_with_all_its_uploads(machine: Machine, meanwhile: str) -> None:
     """I2, I6: unless, between plan and deed, it changes something, or is decided: then it is left,
     and so are its uploads, and none of its files is lost."""
-    dead, s3 = Dead(machine), machine.s3
+    (job, plan), s3 = clearing(machine), machine.s3
     if meanwhile == "it says that it lives":
-        sign = f"t/__magic_job-{dead.job.id}/_alive.json"
-        s3.put(sign, b"{}", metadata={JOB_METADATA: dead.job.uuid})
-        assert dead.run() == {("left", "its job lives")}
-        assert (mc.attach(DEST, dead.job.id).state, len(s3.open_uploads())) == ("running", 3)
+        sign = f"t/__magic_job-{job.id}/_alive.json"
+        s3.put(sign, b"{}", metadata={JOB_METADATA: job.uuid})
     elif meanwhile == "it is decided":
         with refusing(s3, "complete_upload", mc.StoreError), pytest.raises(mc.CommitIncomplete):
-            dead.job.commit()
-        assert dead.run() == {("left", "its job is committing")}
-        assert mc.recover(DEST, dead.job.id).outcome == "committed"
+            job.commit()
+    done = {(one.action, one.why.partition(":")[0]) for one in plan.run()}
+    if meanwhile == "nothing":
+        assert {action for action, _ in done} == {"aborted"}
+        assert (mc.attach(DEST, job.id).state, s3.open_uploads()) == ("closed", ())
+    elif meanwhile == "it is decided":
+        assert done == {("left", "its job is committing")}
+        assert mc.recover(DEST, job.id).outcome == "committed"
         assert set(visible(s3)) == {"t/1.csv", "t/2.csv"}
     else:
-        assert {action for action, _ in dead.run()} == {"aborted"}
-        assert s3.open_uploads() == ()
-        assert mc.attach(DEST, dead.job.id).state == "closed"
+        assert done == {("left", "its job lives")}
+        assert (mc.attach(DEST, job.id).state, len(s3.open_uploads())) == ("running", 3)
 
 
 @pytest.mark.parametrize("beside", ["what cannot be listed", "a job of Hadoop's", "our litter"])

@@ -13,56 +13,35 @@ import pytest
 import magic_committer as mc
 from magic_committer.errors import BucketNotFound, Unanswered
 from magic_committer.options import Mode
-from magic_committer.stores.memory import MemoryStore, Request
-from tests.promises.hands import DEST
+from magic_committer.stores.memory import MemoryStore
+from tests.promises.hands import DEST, raising
 from tests.servers import moto_options, moto_server, outside
 from tools.moto_server import CREDENTIALS
 
-
-def refused(request: Request) -> None:
-    """Nobody listens at the endpoint."""
-    raise Unanswered("could not reach http://h: connection refused", sent=False, attempts=8)
-
-
-def silent(request: Request) -> None:
-    """The request was sent, and no answer came."""
-    raise Unanswered("no answer", attempts=8)
+REFUSED = Unanswered("could not reach http://h: connection refused", sent=False, attempts=8)
+SILENT = Unanswered("no answer", attempts=8)
 
 
 @pytest.mark.parametrize("mode", ["append", "fail", "replace_partitions"])
 def test_a_missing_bucket_is_told_at_once(s3: MemoryStore, mode: Mode) -> None:
-    """NoSuchBucket ends ``start`` after one request, which says that nothing was started."""
-
-    def absent(request: Request) -> None:
-        raise BucketNotFound("there is no bucket 'bucket'", code="NoSuchBucket", status=404)
-
-    s3.before = absent
+    """NoSuchBucket ends ``start`` after one request, which says that nothing was started; and is
+    never an absent job."""
+    mc.start(DEST, job_id="nightly")
+    absent = BucketNotFound("there is no bucket 'bucket'", code="NoSuchBucket", status=404)
+    s3.before = raising("*", absent)
+    s3.requests.clear()
     with pytest.raises(BucketNotFound, match=r"^job '.{32}' was not started: there is no bucket"):
         mc.start(DEST, mode=mode)
-    assert sum(s3.requests.values()) == 1
-
-
-def test_a_missing_bucket_is_never_an_absent_job(s3: MemoryStore) -> None:
-    """Whoever asks for a job where there is no bucket is told of the bucket, not of the job."""
-    mc.start(DEST, job_id="nightly")
-
-    def absent(request: Request) -> None:
-        raise BucketNotFound("there is no bucket 'bucket'", code="NoSuchBucket", status=404)
-
-    s3.before = absent
-    for ask in (
-        lambda: mc.attach(DEST, "nightly"),
-        lambda: mc.recover(DEST, "nightly"),
-        lambda: mc.inspect(DEST),
-    ):
+    assert s3.requests.total() == 1
+    for ask in (mc.attach, mc.recover, lambda dest, _: mc.inspect(dest)):
         with pytest.raises(BucketNotFound):
-            ask()
+            ask(DEST, "nightly")
 
 
 def test_a_first_request_that_was_never_sent_starts_nothing(s3: MemoryStore) -> None:
     """Connection refused at the first PUT: the store's own error, after the adapter's patience and
     no more, and not `OutcomeUnknown`."""
-    s3.before = refused
+    s3.before = raising("*", REFUSED)
     with pytest.raises(Unanswered, match=r"was not started: could not reach http://h") as caught:
         mc.start(DEST)
     assert not caught.value.sent
@@ -72,7 +51,8 @@ def test_a_first_request_that_was_never_sent_starts_nothing(s3: MemoryStore) -> 
 def test_a_first_request_that_was_sent_is_looked_after(s3: MemoryStore) -> None:
     """No answer to a PUT that was sent: it may land, so the record is read back; and a later try
     that was never sent does not make it certain."""
-    s3.before = lambda r: refused(r) if s3.requests["put"] > 1 or r.verb == "get" else silent(r)
+    silent, refused = raising("*", SILENT), raising("*", REFUSED)
+    s3.before = lambda r: (refused if s3.requests["put"] > 1 or r.verb == "get" else silent)(r)
     with pytest.raises(mc.OutcomeUnknown):
         mc.start(DEST)
     assert s3.requests["get"] >= 1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -18,18 +18,32 @@ from magic_committer.protocol.record import JOB_METADATA, TOKEN_METADATA
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
 from tests.costly import costly_store
+from tests.in_memory import Fresh
 from tests.promises.hands import (
     DEST,
     At,
     Crash,
+    Nth,
     StillClock,
-    committed_task,
     dies_at,
+    fitting,
     half_completed,
     job_of,
     visible,
 )
-from tests.promises.machine import DAY, ENDS, FILES, HOUR, READS, STATES, Machine, deaths, left
+from tests.promises.machine import (
+    DAY,
+    ENDS,
+    FILES,
+    HOUR,
+    READS,
+    STATES,
+    Machine,
+    deaths,
+    left,
+    matching,
+)
+from tests.promises.situations import contents
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -56,17 +70,16 @@ def test_a_dry_run_only_reads(machine: Machine, state: str) -> None:
     """``dry_run`` and `inspect` send reads only, and say what would be done."""
     job = machine.job(state)
     machine.later(2 * DAY)
-    before = {key: machine.s3.body(key) for key in machine.s3.keys()}
-    uploads = machine.s3.open_uploads()
+    before = contents(machine.s3)
     machine.s3.requests.clear()
     recovery = mc.recover(DEST, job.id, dry_run=True)
     report = mc.cleanup(DEST, dry_run=True)
     (found,) = mc.inspect(DEST)
     assert set(machine.s3.requests) <= READS
-    assert {key: machine.s3.body(key) for key in machine.s3.keys()} == before
-    assert machine.s3.open_uploads() == uploads
+    assert contents(machine.s3) == before
     assert recovery.state == found.state == state
     assert recovery.did == found.would
+    assert (recovery.uuid, recovery.dry_run) == (job.uuid, True)
     assert len(report.recovered) == (state != "closed")
     assert report.records_deleted == (state == "closed")
 
@@ -133,8 +146,7 @@ def test_a_listing_that_lags_behind_costs_no_object_of_a_completed_job() -> None
         with job.task("1") as task, task.open("a.csv", unique=True) as f:
             f.write(b"1")
         dies_at(s3, "put t/_SUCCESS", job.commit)
-        (plan,) = (key for key in s3.keys() if "/_plan-" in key)
-        s3.delete_object(plan)
+        s3.delete_object(*matching(s3, "*/_plan-*"))
         s3.lags = True
         report = mc.recover(DEST, job.id).report
         assert report is not None
@@ -148,7 +160,7 @@ def test_an_unresolved_key_is_named_and_taken_only_on_the_operators_word(machine
     """I10: an upload that is gone without its object is never guessed about: recovery stops before
     ``completed``, names the key and both ways out, and goes on by either."""
     job = machine.job("committing")
-    machine.s3.drop_upload(next(u.upload_id for u in machine.s3.open_uploads("t/2.csv")))
+    machine.s3.drop_upload(machine.s3.open_uploads("t/2.csv")[0].upload_id)
     (found,) = mc.inspect(DEST)
     assert (found.visible, found.missing) == (1, 1)
     assert "1 file is unresolved" in found.would
@@ -219,23 +231,14 @@ def test_abort_undoes_what_may_be_undone_and_refuses_the_rest(
 
 @pytest.mark.parametrize("mode", ["fail", "replace"])
 def test_a_start_whose_job_is_ended_blames_nothing_on_the_store(
-    mode: mc.Mode, fresh: Callable[..., AbstractContextManager[MemoryStore]]
+    mode: mc.Mode, fresh: Fresh
 ) -> None:
     """Somebody ends a job at any request of its start, which asks the store at that time what it
     keeps: the caller is told that the job was ended, and the next one starts."""
-    told, number, sent = 0, 0, 0
-    while sent >= number:
-        number, sent = number + 1, 0
+    told = 0
+    for number in count(1):
         with fresh() as s3:
-
-            def ends(request: Request, s3: MemoryStore = s3, number: int = number) -> None:
-                nonlocal sent
-                sent += 1
-                if sent == number:
-                    s3.before = None
-                    mc.recover(DEST, "j", dead_after=0)
-
-            s3.before = ends
+            ended = At(s3, Nth(number), lambda: mc.recover(DEST, "j", dead_after=0))
             try:
                 mc.start(DEST, mode=mode, job_id="j").abort()
             except mc.JobNotRunning as error:
@@ -244,6 +247,8 @@ def test_a_start_whose_job_is_ended_blames_nothing_on_the_store(
                 pass  # it was ended before it began
             s3.before = None
             mc.start(DEST, mode=mode).abort()
+        if not ended.done:
+            break
     assert told
 
 
@@ -331,15 +336,7 @@ def test_a_recovery_leaves_the_closed_records_of_others(machine: Machine) -> Non
     closed = machine.job("closed")
     machine.later(2 * DAY)
     mc.recover(DEST, machine.job("committing").id)
-    assert f"t/__magic_job-{closed.id}/_job.json" in machine.s3.keys()
-
-
-@pytest.mark.parametrize("dry_run", [False, True])
-def test_a_recovery_tells_whose_it_was(machine: Machine, dry_run: bool) -> None:
-    """By its UUID its uploads and objects are known; and it says whether anything was done."""
-    job = machine.job("committing")
-    told = mc.recover(DEST, job.id, dry_run=dry_run)
-    assert (told.uuid, told.dry_run) == (job.uuid, dry_run)
+    assert matching(machine.s3, f"*{closed.id}/_job.json")
 
 
 def test_an_accepted_conflict_leaves_no_open_upload(s3: MemoryStore) -> None:
@@ -368,21 +365,19 @@ def test_a_driver_that_dies_while_it_asks_the_store_leaves_no_upload(
 ) -> None:
     """I4: what a driver has tried at the store, to learn what it keeps, goes with its job."""
     monkeypatch.setattr(probe, "_known", {})
-
     dead: list[Request] = []
+    dies = fitting("put_part */probe-*")
 
     def die(request: Request) -> None:
-        if dead or (request.verb == "put_part" and "/probe-" in request.key):
+        if dead or dies(request):
             dead.append(request)
             raise Crash
 
     s3.before = die
     with pytest.raises(Crash):
-        job = mc.start(DEST, mode=mode)
-        committed_task(job, "0", {"a": b"1"})
-        job.commit()
+        job_of({"a": b"1"}, mode=mode).commit()
     s3.before = None
-    record = next(key for key in s3.keys() if key.endswith("/_job.json"))
+    (record,) = matching(s3, "*/_job.json")
     assert len(s3.open_uploads()) > 0
     mc.recover(DEST, record.split("/__magic_job-")[1].partition("/")[0], dead_after=0)
     assert s3.open_uploads() == ()

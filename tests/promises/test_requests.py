@@ -101,21 +101,14 @@ def test_listings_cost_a_request_a_thousand(s3: MemoryStore) -> None:
     )
 
 
-def test_a_task_without_files_costs_nothing(s3: MemoryStore) -> None:
-    """An empty task of a job that takes results makes no request at all."""
+@pytest.mark.parametrize(("files", "heads"), [(0, 0), (100, 2)])
+def test_a_task_reads_the_fence_twice(s3: MemoryStore, files: int, heads: int) -> None:
+    """Not once a file, however many it writes within a second; one without files costs nothing."""
     job = mc.start(DEST, track="memory", accept="results")
     s3.requests.clear()
-    result = committed_task(job, "1", {})
-    assert not s3.requests
-    assert job.commit([result], expect=1).files == 0
-
-
-def test_a_task_of_many_files_reads_the_fence_twice(s3: MemoryStore) -> None:
-    """Two HEADs a task, not one a file, however many files it writes within a second."""
-    job = mc.start(DEST)
-    s3.requests.clear()
-    committed_task(job, "1", {f"{n}.csv": b"" for n in range(100)})
-    assert s3.requests["head"] == 2
+    committed_task(job, "1", {f"{n}.csv": b"" for n in range(files)})
+    assert s3.requests["head"] == heads
+    assert files or not s3.requests
 
 
 @pytest.mark.parametrize("track", ["memory", "s3"])

@@ -17,13 +17,13 @@ from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import (
     DEST,
     At,
-    Crash,
     committed_task,
     control,
-    crash,
+    dies_at,
     job_of,
     visible,
 )
+from tests.promises.machine import matching
 
 OWN_BYTES = 2_000
 """More than what a process keeps of a set of one file, and less than twice that."""
@@ -58,6 +58,12 @@ def test_a_result_that_tells_of_another_set_is_refused(
         assert job.commit([result]).files == 1
 
 
+CHANGES = {
+    "changed": (b'"length":1', b'"length":2'),
+    "aborted": (b'"commits":[', b'"commits":[],"more":['),
+}
+
+
 @pytest.mark.parametrize("kept", [True, False], ids=["its own", "another process's"])
 @pytest.mark.parametrize("what", ["gone", "changed", "aborted", "another job's"])
 def test_a_set_that_is_not_the_tasks_any_more_is_refused(
@@ -71,12 +77,11 @@ def test_a_set_that_is_not_the_tasks_any_more_is_refused(
     body = s3.body(result.key)
     if what == "gone":
         s3.delete_object(result.key)
-    elif what == "changed":
-        s3.put_object(result.key, body.replace(b'"length":1', b'"length":2'))
     elif what == "another job's":
         s3.put_object(result.key, body, metadata={JOB_METADATA: "0" * 32})
     else:
-        s3.put_object(result.key, body.replace(b'"commits":[', b'"commits":[],"more":['))
+        old, new = CHANGES[what]
+        s3.put_object(result.key, body.replace(old, new))
     s3.requests.clear()
     with pytest.raises(mc.CommitRefused):
         job.commit([result])
@@ -97,30 +102,21 @@ def test_a_404_to_a_look_at_an_own_set_is_not_believed(s3: MemoryStore) -> None:
     assert job.commit([result]).files == 1
 
 
-def test_a_driver_does_not_read_what_its_process_has_stored(s3: MemoryStore) -> None:
-    """As long as it is the same version. What is published is the same, with the tasks'
-    counters."""
+@pytest.mark.parametrize("kept", [3, 1])
+def test_a_driver_does_not_read_what_its_process_has_stored(
+    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    """As long as it is the same version, and up to a limit: the oldest ones are read again. What is
+    published is the same, with the tasks' counters."""
+    monkeypatch.setattr(_runtime, "OWN_SETS_BYTES_MAX", OWN_BYTES if kept == 1 else 10**6)
     job = mc.start(DEST, accept="results")
     results = [committed_task(job, str(n), {f"{n}.csv": b"1"}) for n in range(3)]
     read = []
     s3.before = lambda r: read.append(r.key) if r.verb == "get" else None
     report = job.commit(results)
-    assert not set(read) & {result.key for result in results}
+    assert [result.key in read for result in results] == [n < 3 - kept for n in range(3)]
     assert (report.files, len(visible(s3))) == (3, 3)
     assert report.statistics["counters"]["committer_commits_created"] == 3
-
-
-def test_what_a_process_keeps_of_its_sets_has_a_limit(
-    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The oldest ones are read from the store again."""
-    monkeypatch.setattr(_runtime, "OWN_SETS_BYTES_MAX", OWN_BYTES)
-    job = mc.start(DEST, accept="results")
-    results = [committed_task(job, str(n), {f"{n}.csv": b"1"}) for n in range(3)]
-    read = []
-    s3.before = lambda r: read.append(r.key) if r.verb == "get" else None
-    assert job.commit(results).files == 3
-    assert [result.key in read for result in results] == [True, True, False]
 
 
 @pytest.mark.parametrize("changed", ["key", "task"])
@@ -198,11 +194,8 @@ def test_the_plan_of_a_swap_that_an_executor_moved_on_stays(s3: MemoryStore) -> 
     plans: list[str] = []
 
     def rival_completes() -> None:
-        dies = At(s3, "put t/_SUCCESS", crash)
-        with pytest.raises(Crash):
-            rival.commit()
-        assert dies.done
-        plans.extend(key for key in control(s3) if "_plan-" in key)
+        dies_at(s3, "put t/_SUCCESS", rival.commit)
+        plans.extend(matching(s3, "*/_plan-*"))
         raise Unanswered("the reply of our swap")
 
     record = f"t/__magic_job-{job.id}/_job.json"
@@ -232,14 +225,17 @@ def test_a_job_counts_what_its_tasks_counted(s3: MemoryStore) -> None:
         assert found["counters"]["committer_magic_files_created"] == 3
 
 
+def checksums(s3: MemoryStore) -> set[str]:
+    """Of the parts of the open uploads."""
+    parts = (part for one in s3.open_uploads() for part in s3.list_parts(one.key, one.upload_id))
+    return {part.checksum.algorithm for part in parts if part.checksum}
+
+
 def test_a_task_takes_the_checksum_that_its_job_has_agreed_on(s3: MemoryStore) -> None:
     """A process without the job's options writes parts that the job can complete."""
     job = mc.start(DEST, options=mc.Options(checksum="CRC32C"))
     committed_task(mc.attach(DEST, job.id), "1", {"a.csv": b"a"})
-    (upload,) = s3.open_uploads()
-    (part,) = s3.list_parts(upload.key, upload.upload_id)
-    assert part.checksum is not None
-    assert part.checksum.algorithm == "CRC32C"
+    assert checksums(s3) == {"CRC32C"}
 
 
 def test_processes_with_different_packages_write_one_job(
@@ -248,12 +244,9 @@ def test_processes_with_different_packages_write_one_job(
     """By default each process takes the checksum that it computes fastest: a file of a worker
     without awscrt has another one than its neighbour, and the job completes both with theirs."""
     job = mc.start(DEST)
-    used = []
     for task, algorithm in (("1", "CRC32"), ("2", "CRC32C")):
         monkeypatch.setattr(options, "fastest", lambda algorithm=algorithm: algorithm)
         committed_task(mc.attach(DEST, job.id), task, {f"{task}.csv": b"1"})
-    for upload in s3.open_uploads():
-        used += [part.checksum for part in s3.list_parts(upload.key, upload.upload_id)]
-    assert {one.algorithm for one in used if one} == {"CRC32", "CRC32C"}
+    assert checksums(s3) == {"CRC32", "CRC32C"}
     assert job.commit().outcome == "committed"
     assert visible(s3) == {"t/1.csv": b"1", "t/2.csv": b"1"}

@@ -15,7 +15,7 @@ from magic_committer._pool import ThreadPool
 from magic_committer.commit.fence import ALIVE_SECONDS
 from magic_committer.protocol.record import State
 from magic_committer.stores.memory import MemoryStore, Request
-from tests.promises.hands import DEST, At, control, unanswered, visible
+from tests.promises.hands import DEST, At, control, fitting, unanswered, visible
 from tests.promises.machine import DAY, HOUR, STATES, Machine, left
 
 
@@ -132,7 +132,7 @@ def test_signs_are_given_by_a_thread_that_ends_with_the_job(
     given = threading.Semaphore(0)
 
     def count(request: Request, reply: object) -> None:
-        if request.verb == "put" and request.key.endswith("_alive.json"):
+        if fitting("put *_alive.json")(request):
             given.release()
 
     def tickers() -> list[threading.Thread]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -348,51 +346,6 @@ def test_a_file_that_is_closed_while_its_task_commits_is_refused(s3: MemoryStore
 
 
 # Processes ----------------------------------------------------------------------------------------
-
-
-EXIT = """
-import sys, threading, time
-import magic_committer as mc
-from magic_committer.testing import memory_store
-
-with memory_store("bucket") as s3:
-    if MANY:
-        from tests.at_once import Overlapping
-        s3.many = lambda: Overlapping(s3)
-    task = mc.start("s3://bucket/t", track="memory", accept="results").task("1")
-    arrived = threading.Semaphore(0)
-
-    def slow(request):
-        if request.verb == VERB:
-            arrived.release()
-            time.sleep(0.3)
-
-    s3.before = slow
-    for n in range(3):
-        with task.open(f"{n}.csv") as f:
-            f.write(b"1")
-    for n in range(3):
-        arrived.acquire()
-    import atexit
-    from magic_committer.upload import sender
-    atexit.unregister(sender._abort_what_is_open)
-    sender._abort_what_is_open()
-    print(len(s3.open_uploads()), {f.stream.state.value for f in task._attempt._files.values()})
-"""
-
-
-@pytest.mark.parametrize("many", [False, True])
-@pytest.mark.parametrize("verb", ["create_upload", "put_part"])
-def test_the_end_of_the_interpreter_aborts_what_is_under_way(verb: str, many: bool) -> None:
-    """A program that ends without a commit while closed files are being sent leaves no upload."""
-    done = subprocess.run(
-        [sys.executable, "-c", EXIT.replace("VERB", repr(verb)).replace("MANY", str(many))],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.stdout == "0 {'aborted'}\n", done.stderr
 
 
 def test_large_pendings_are_not_read_side_by_side(

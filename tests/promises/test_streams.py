@@ -543,14 +543,6 @@ def test_a_ledger_of_another_query_is_refused(s3: MemoryStore) -> None:
         mc.read_stream(DEST, "copy")
 
 
-def test_a_claim_of_a_job_that_was_reverted_may_be_taken(s3: MemoryStore) -> None:
-    """An operator has undone the run that had claimed the batch: the next run publishes it."""
-    first, _ = dead(s3, lambda r: r.verb == "complete_upload")
-    mc.abort(DEST, first.id, revert=True)
-    assert publish(7).outcome == "committed"
-    assert rows(s3) == ["7", "7"]
-
-
 def test_a_query_in_complete_mode_goes_on_after_a_crash(fresh: Fresh) -> None:
     """Each batch is the whole result; mode `replace` excludes others: the next run settles the
     crashed one when it starts."""
@@ -673,16 +665,6 @@ def test_a_run_that_is_skipped_while_its_job_is_given_up_is_told_so(s3: MemorySt
     At(s3, f"put *{job.id}*", give_up)
     told = commit(job, results, 7)
     assert (told.skipped, told.state) == (True, "absent")
-
-
-def test_a_look_and_a_recovery_name_the_batch(s3: MemoryStore) -> None:
-    """So an operator finds the query of a job that a dead driver has left: its record names it."""
-    job, _ = decided(s3)
-    (found,) = (one for one in mc.inspect(DEST) if one.id == job.id)
-    assert (found.query, found.batch, found.checkpoint) == (QUERY, 7, hash_of(CHECKPOINT))
-    report = mc.recover(DEST, job.id, dead_after=0).report
-    assert report is not None
-    assert (report.query, report.batch) == (QUERY, 7)
 
 
 def test_a_start_that_cannot_settle_a_crashed_run_names_it(s3: MemoryStore) -> None:

@@ -79,19 +79,18 @@ def test_what_is_no_url_and_no_settings_is_told(
     assert not s3.requests
 
 
-@pytest.mark.parametrize(
-    ("expect", "told"),
-    [
-        ("10", r"expect=\['10'\].*expect=10"),
-        ("seven", r"expect=\['seven'\]"),
-        (b"1", r"expect=\['1'\]"),
-        (True, "expect=True"),
-        (1.5, "float: 1.5"),
-        ([None], "NoneType: None"),
-        ([True], "bool: True"),
-        (-1, "expect=-1"),
-    ],
-)
+UNCLEAR: list[tuple[Any, str]] = [
+    ("10", r"expect=\['10'\].*expect=10"),
+    (b"1", r"expect=\['1'\]"),
+    (True, "expect=True"),
+    (1.5, "float: 1.5"),
+    ([None], "NoneType: None"),
+    ([True], "bool: True"),
+    (-1, "expect=-1"),
+]
+
+
+@pytest.mark.parametrize(("expect", "told"), UNCLEAR)
 def test_an_expectation_that_is_not_clear_is_refused(
     s3: MemoryStore, expect: Any, told: str
 ) -> None:
@@ -109,10 +108,7 @@ def test_an_expectation_that_is_not_clear_is_refused(
 @pytest.mark.parametrize("expect", [[1], (1,), {"1"}, range(1, 2), ["1", 1], 1])
 def test_an_expectation_that_is_clear_is_taken(s3: MemoryStore, expect: Any) -> None:
     """``expect=[1]`` names the task that ``job.task(1)`` made."""
-    job = mc.start(DEST)
-    with job.task(1) as task, task.open("a.csv", "w") as file:
-        file.write("1")
-    assert job.commit([task.result], expect=expect).files == 1
+    assert job_of({"a.csv": b"1"}).commit(expect=expect).files == 1
 
 
 def test_what_is_no_list_of_results_is_told(s3: MemoryStore) -> None:
@@ -187,9 +183,8 @@ def test_bytes_into_text_and_text_into_bytes_lose_nothing(s3: MemoryStore) -> No
 
 
 WORDS = {
-    **{word: word for word in ("append", "fail", "fail_partitions")},
-    **{word: word for word in ("replace", "replace_partitions")},
-    **dict.fromkeys(("error", "errorifexists", "errorIfExists"), "fail"),
+    **{word: word for word in ("append", "fail_partitions", "replace", "replace_partitions")},
+    **dict.fromkeys(("fail", "error", "errorifexists", "errorIfExists"), "fail"),
     "overwrite": "replace",
     "overwrite_partitions": "replace_partitions",
 }
@@ -204,22 +199,20 @@ def test_both_vocabularies_are_understood_in_any_case(
     assert start(DEST, mode=case(word)).commit(expect=0).mode == WORDS[word]
 
 
-@pytest.mark.parametrize(
-    ("word", "told"),
-    [
-        ("overwrit", "Did you mean 'overwrite'"),
-        ("Replac", "Did you mean 'replace'"),
-        ("apend", "Did you mean 'append'"),
-        ("ignore", r"mode='error'.*DestinationExists"),
-        ("IGNORE", r"mode='error'.*DestinationExists"),
-    ],
-)
-def test_a_mode_that_is_none_is_told_the_nearest(s3: MemoryStore, word: Any, told: str) -> None:
-    """A misspelt word costs no request. "ignore" is for Spark: a job that is started cannot skip
-    what its caller does next."""
-    for begin in (mc.start, mc.write):
-        with pytest.raises(mc.OptionError, match=told):
-            begin(DEST, mode=word)
+NO_MODES = {
+    "overwrit": "Did you mean 'overwrite'",
+    "Replac": "Did you mean 'replace'",
+    "apend": "Did you mean 'append'",
+    "IGNORE": r"mode='error'.*DestinationExists",
+}
+
+
+@pytest.mark.parametrize("begin", [mc.start, mc.write])
+@pytest.mark.parametrize("word", NO_MODES)
+def test_a_mode_that_is_none_is_told_the_nearest(s3: MemoryStore, begin: Any, word: str) -> None:
+    """A misspelt word costs no request; "ignore" is for Spark: a job cannot skip what comes next."""
+    with pytest.raises(mc.OptionError, match=NO_MODES[word]):
+        begin(DEST, mode=word)
     assert not s3.requests
 
 
@@ -235,10 +228,7 @@ def test_hints_speak_in_the_callers_words(
     job = mc.start(DEST, mode=word) if late else None
     s3.put_object("t/a.csv", b"theirs")
     with pytest.raises(mc.DestinationExists) as raised:
-        if job is not None:
-            mc.Job.from_dict(job.to_dict()).commit(expect=0)
-        else:
-            mc.start(DEST, mode=word)
+        mc.Job.from_dict(job.to_dict()).commit(expect=0) if job else mc.start(DEST, mode=word)
     assert f"mode {word!r}" in str(raised.value)
     assert f"'append' or {replace!r}" in raised.value.hint
 
