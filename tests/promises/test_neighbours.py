@@ -22,8 +22,7 @@ from tests.promises.machine import matching
 
 
 def test_foreign_objects_and_uploads_are_never_touched(s3: MemoryStore) -> None:
-    """I6: neither commit nor abort takes another program's objects or uploads, in the same
-    directory or in one whose name begins alike."""
+    """I6: neither end takes another program's objects or uploads, here or in a directory beside."""
     s3.put_object("t/theirs.csv", b"theirs")
     s3.put_object("t/__magic_job-9/job-9/00/tasks/x/__base/y.csv.pending", b"Hadoop's")
     theirs = {
@@ -57,8 +56,7 @@ def test_two_jobs_in_one_directory_do_not_disturb_each_other(s3: MemoryStore) ->
 
 
 def test_uploads_that_nobody_can_attribute_are_counted_and_left(s3: MemoryStore) -> None:
-    """I4, I6: a killed attempt's upload with a name that the user chose cannot be told from
-    another program's: it is left, and the report counts it."""
+    """I4, I6: a killed attempt's upload of a name that the user chose may be another program's."""
     job = mc.start(DEST)
     killed(job, "1", "killed.csv")
     report = job.commit(expect=0)
@@ -81,8 +79,7 @@ def test_two_thousand_five_hundred_uploads_are_swept_page_by_page(s3: MemoryStor
 
 @pytest.mark.parametrize("body", [None, b"", b"{}", b"not json", b'{"name":"other"}'])
 def test_an_earlier_marker_is_replaced(s3: MemoryStore, body: bytes | None) -> None:
-    """I8: Hadoop's, or anybody's, that was there when the job completed; and of two jobs of ours,
-    also within a second, it tells of the last. One that writes no marker leaves it."""
+    """I8: Hadoop's, anybody's, or ours within a second; a job that writes no marker leaves it."""
     if body is not None:
         s3.put_object("t/_SUCCESS", body)
     for number in range(2):
@@ -121,8 +118,7 @@ def replacing(s3: MemoryStore) -> mc.Job:
 
 @pytest.mark.parametrize("key", ["t/old.csv", "t/a.csv"], ids=["replaced", "undone"])
 def test_what_is_written_between_look_and_delete_stays(s3: MemoryStore, key: str) -> None:
-    """I6: a neighbour writes an old file, or one of a job that is being reverted, anew between our
-    HEAD and our DELETE: it stays."""
+    """I6: a neighbour writes an old file, or one that is being undone, between HEAD and DELETE."""
     job = half_completed(s3) if key == "t/a.csv" else replacing(s3)
     at = At(s3, f"delete_one {key}", lambda: s3.put_object(key, b"!"))
     mc.abort(DEST, job.id, revert=True) if key == "t/a.csv" else job.commit()

@@ -58,8 +58,7 @@ def while_waiting(clock: PatientClock, deed: Callable[[], object]) -> None:
 @pytest.mark.parametrize("given", [True, False])
 @pytest.mark.parametrize("mode", ["fail", "replace"])
 def test_of_eight_jobs_that_start_at_once_one_wins(mode: Mode, given: bool) -> None:
-    """All have written their records before any looks. The others are told to whom they yield; what
-    they tried works when it has ended."""
+    """All have written their records before any looks; what the others tried works afterwards."""
     gate = threading.Barrier(JOBS, timeout=PATIENCE_SECONDS)
     met = threading.local()
 
@@ -89,9 +88,7 @@ def test_of_eight_jobs_that_start_at_once_one_wins(mode: Mode, given: bool) -> N
             mc.start(DEST, mode=mode).abort()
 
 
-def test_a_younger_one_yields_at_once_and_says_to_whom(
-    s3: MemoryStore, clock: PatientClock
-) -> None:
+def test_a_younger_one_yields_at_once_and_says_whom(s3: MemoryStore, clock: PatientClock) -> None:
     """It need not wait, and takes its record back."""
     first = mc.start(DEST, mode="replace")
     clock.sleep(5)
@@ -102,7 +99,7 @@ def test_a_younger_one_yields_at_once_and_says_to_whom(
     assert started(s3) == [first.id]
 
 
-def test_the_oldest_waits_until_the_younger_one_has_yielded(
+def test_the_oldest_waits_until_the_younger_has_yielded(
     s3: MemoryStore, clock: PatientClock
 ) -> None:
     """It sees the record of a younger one, which is gone at its second look: it wins."""
@@ -119,10 +116,8 @@ def test_the_oldest_waits_until_the_younger_one_has_yielded(
     assert started(s3) == [job.id]
 
 
-def test_one_that_is_just_being_aborted_is_waited_for_whatever_its_age(
-    s3: MemoryStore, clock: PatientClock
-) -> None:
-    """A given id is withdrawn through ``aborting``: it will publish nothing, and is soon closed."""
+def test_one_that_is_being_aborted_is_waited_for(s3: MemoryStore, clock: PatientClock) -> None:
+    """A given id is withdrawn through ``aborting``: whatever its age, it is soon closed."""
     older = mc.start(DEST, mode="replace", job_id="x")
     dies_at(s3, "list", older.abort)
     clock.sleep(5)
@@ -133,12 +128,10 @@ def test_one_that_is_just_being_aborted_is_waited_for_whatever_its_age(
 
 
 @pytest.mark.parametrize("decided", [False, True])
-def test_a_younger_one_that_looked_first_goes_on_and_the_oldest_yields(
+def test_the_oldest_yields_to_one_that_looked_first(
     s3: MemoryStore, clock: PatientClock, decided: bool
 ) -> None:
-    """The older one's record came late: the younger one has seen nobody and runs. That it is the
-    oldest is no leave to go on: it waits, and is refused; at once, if the younger one completes
-    now, which may take hours."""
+    """It came late, and waits in vain; not at all if the younger one completes, maybe for hours."""
     jobs: list[mc.Job] = []
 
     def younger_first() -> None:
@@ -171,8 +164,7 @@ def test_a_dead_older_one_is_named_with_what_ends_it(s3: MemoryStore, clock: Pat
 
 
 def test_of_one_second_the_uuids_tell(s3: MemoryStore, clock: PatientClock) -> None:
-    """Last-Modified has whole seconds. Of two jobs of one second the one with the greater UUID
-    yields at once, and the other one waits for it: each knows what the other one does."""
+    """Last-Modified has whole seconds: who has the greater UUID yields, and the other one waits."""
     ways: set[bool] = set()
     for _ in range(40):
         clock.ahead += 1.0 - clock.now() % 1.0  # a second begins
@@ -229,8 +221,7 @@ def test_of_two_of_one_partition_the_one_that_meets_the_other_yields(
     s3: MemoryStore, clock: PatientClock, who: str, when: Callable[[Request], bool], told: str,
     waits: float, mode: Mode,
 ) -> None:  # fmt: skip
-    """The younger one at once, where the older one has announced. The older one, too, where the
-    younger one has looked before it, after a wait, or has decided: that may take hours."""
+    """The younger one, or the older one if the other has looked before it, or has decided."""
     older, younger = two_ready(clock, mode)
     refused, goes_on = (younger, older) if who == "younger" else (older, younger)
 
@@ -246,11 +237,8 @@ def test_of_two_of_one_partition_the_one_that_meets_the_other_yields(
     assert set(visible(s3)) == {f"t/p=1/{'a' if who == 'younger' else 'b'}.csv"}
 
 
-def test_a_rival_that_is_being_ended_is_not_called_younger(
-    s3: MemoryStore, clock: PatientClock
-) -> None:
-    """Its driver was killed, its abort is refused, its plan stays: who waits in vain says how it
-    is. When the refusal is over, the call in the hint ends it."""
+def test_a_rival_that_is_being_ended_is_not_younger(s3: MemoryStore, clock: PatientClock) -> None:
+    """Its abort is refused, its plan stays: who waits in vain says so, and what ends it."""
     dead = Ready("replace_partitions")
     dying: list[Request] = []
 

@@ -184,11 +184,8 @@ def close_without_answer(s3: MemoryStore, task: mc.Task, *, stored: bool) -> Non
 
 
 @pytest.mark.parametrize("stored", [False, True])
-def test_a_file_whose_close_was_not_answered_is_written_again(
-    s3: MemoryStore, stored: bool
-) -> None:
-    """An attempt that no other handle goes by survives one `.pending` without an answer, and does
-    not travel: its tree may name an upload that was aborted."""
+def test_a_file_whose_close_got_no_answer_is_written_anew(s3: MemoryStore, stored: bool) -> None:
+    """An attempt of one handle survives it, and does not travel: its tree may name what is gone."""
     job = mc.start(DEST)
     task = job.task("1")
     close_without_answer(s3, task, stored=stored)

@@ -41,12 +41,10 @@ def forked() -> Iterator[None]:
 # In one process, by its id ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "terms", [{"track": "memory"}, {"track": "s3"}, {"committer": "directory"}]
-)
-def test_a_task_in_a_child_says_what_to_do_instead(s3: MemoryStore, terms: dict[str, Any]) -> None:
-    """I10: opening, committing and aborting raise, with words that help, and send no request. A
-    committed task tells its result, wherever."""
+@pytest.mark.parametrize("how", ["memory", "s3", "staging"])
+def test_a_task_in_a_child_says_what_to_do_instead(s3: MemoryStore, how: str) -> None:
+    """I10: each call raises, with words that help, and sends nothing; a result is told anywhere."""
+    terms: dict[str, Any] = {"committer": "directory"} if how == "staging" else {"track": how}
     job = mc.start(DEST, **terms)
     task = one_file(job)
     s3.requests.clear()
@@ -67,8 +65,7 @@ def test_a_task_in_a_child_says_what_to_do_instead(s3: MemoryStore, terms: dict[
 
 @pytest.mark.parametrize("text", [False, True])
 def test_a_file_in_a_child_takes_nothing(s3: MemoryStore, text: bool) -> None:
-    """I10: writing, flushing, closing and aborting an inherited file raise at once, for text too,
-    which a wrapper would keep to itself; the parent's file has the parent's bytes."""
+    """I10: each call raises at once, for text too; the parent's file has the parent's bytes."""
     job = mc.start(DEST)
     task = job.task("1")
     f: Any = task.open("a.csv", "w") if text else task.open("a.csv")
@@ -121,8 +118,7 @@ def test_what_write_gives_does_not_travel(s3: MemoryStore) -> None:
 
 
 def test_a_job_in_a_child_is_a_copy(s3: MemoryStore) -> None:
-    """I10: a job of `start` may be used in a forked child, which commits it; the record stays
-    ``closed``, so that the parent learns what became of it."""
+    """I10: a child may commit it; the record stays ``closed``, so that the parent learns of it."""
     job = mc.start(DEST)
     with forked():
         assert job.commit([committed_task(job, "1", {"a.csv": b"1"})]).files == 1
@@ -186,8 +182,7 @@ def leave(writing: mc.Writing, error: BaseException | None) -> None:
 
 
 def test_whatever_a_child_does_the_parent_commits_its_own(server: str) -> None:
-    """I2, I3: children write, close, leave ``with`` normally and by exception, are collected and
-    end; the parent's open and closed files are whole, and are committed."""
+    """I2, I3: children use, leave and drop what they inherit, and end: the parent's is whole."""
     with mc.write("s3://forks/own") as job:
         with job.open("closed.csv", "w") as f:
             f.write("1")
@@ -229,8 +224,7 @@ def run_task(job: mc.Job, number: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("way", ["fork", "spawn"])
 def test_what_the_hint_says_works_in_workers(server: str, way: str) -> None:
-    """I2: the job is sent to a pool of workers, each runs a task, their results come back as JSON,
-    and the parent commits them."""
+    """I2: a pool's workers get the job and run a task each; the parent commits their JSON."""
     job = mc.start(f"s3://forks/{way}", track="memory", accept="results")
     with multiprocessing.get_context(way).Pool(2) as pool:
         results = pool.starmap(run_task, [(job, number) for number in range(4)])
@@ -273,7 +267,7 @@ def test_open_in_one_process_commit_in_another_by_names_alone(server: str) -> No
     ]
 
 
-def test_the_example_of_many_processes_does_what_it_says(
+def test_the_example_of_many_processes_works(
     server: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """examples/processes.py: four tasks in two processes, one commit."""

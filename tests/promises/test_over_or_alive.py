@@ -24,8 +24,7 @@ def runtime(machine: Machine) -> Runtime:
 
 @pytest.mark.parametrize("state", STATES)
 def test_only_a_closed_job_is_over(machine: Machine, state: str) -> None:
-    """I2, I6: a job in any other state may need its uploads, whose record lies in their directory
-    or above; a job that no record there holds is over."""
+    """I2, I6: any other may need its uploads; a job that no record there or above holds is over."""
     job = machine.job(state)
     for directory in ("t/", "t/dt=1/hour=2/"):
         places = Places(runtime(machine), in_flight=1)
@@ -34,8 +33,7 @@ def test_only_a_closed_job_is_over(machine: Machine, state: str) -> None:
 
 
 def test_a_listing_that_takes_long_makes_a_job_no_older(machine: Machine) -> None:
-    """I6: a job's directory is listed page by page, and between two pages a day passes: what was
-    on the first page may have changed in that day, so nobody takes the job for dead."""
+    """I6: between two pages of it a day passes, in which what the first showed may have changed."""
     job = machine.job("running")
     s3 = machine.s3
     s3._bucket.page_keys = 1
@@ -56,8 +54,7 @@ def test_a_listing_that_takes_long_makes_a_job_no_older(machine: Machine) -> Non
 
 
 def test_a_job_that_is_set_up_while_litter_is_looked_at_keeps_its_objects(machine: Machine) -> None:
-    """I6: cleanup finds a directory without a record; a job of that id is set up there before its
-    objects are deleted: what carries that job's token stays."""
+    """I6: cleanup deletes in a directory without a record, and a job of that id begins there."""
     s3 = machine.s3
     litter = "t/__magic_job-given/left.txt"
     s3.put(litter, b"", metadata={JOB_METADATA: "e" * 32})
@@ -90,8 +87,7 @@ def clearing(machine: Machine) -> tuple[mc.Job, Clearing]:
 
 @pytest.mark.parametrize("meanwhile", ["nothing", "it says that it lives", "it is decided"])
 def test_a_dead_job_is_aborted_with_all_its_uploads(machine: Machine, meanwhile: str) -> None:
-    """I2, I6: unless, between plan and deed, it changes something, or is decided: then it is left,
-    and so are its uploads, and none of its files is lost."""
+    """I2, I6: unless between plan and deed it changes something, or is decided: then all stays."""
     (job, plan), s3 = clearing(machine), machine.s3
     if meanwhile == "it says that it lives":
         sign = f"t/__magic_job-{job.id}/_alive.json"
@@ -114,8 +110,7 @@ def test_a_dead_job_is_aborted_with_all_its_uploads(machine: Machine, meanwhile:
 
 @pytest.mark.parametrize("beside", ["what cannot be listed", "a job of Hadoop's", "our litter"])
 def test_what_nothing_names_may_be_a_live_jobs_that_is_near(machine: Machine, beside: str) -> None:
-    """I6: the job's whose directory cannot be listed, which is told, or the next file of one of
-    Hadoop's; a directory without a record, whose pendings carry our token, is of no live job."""
+    """I6: one whose directory cannot be listed, or Hadoop's; but not that of our own litter."""
     s3 = machine.s3
     s3.start_upload("t/nobodys.csv")
     directory = ""

@@ -24,8 +24,7 @@ SILENT = Unanswered("no answer", attempts=8)
 
 @pytest.mark.parametrize("mode", ["append", "fail", "replace_partitions"])
 def test_a_missing_bucket_is_told_at_once(s3: MemoryStore, mode: Mode) -> None:
-    """NoSuchBucket ends ``start`` after one request, which says that nothing was started; and is
-    never an absent job."""
+    """After one request, which says that nothing was started; and it is never an absent job."""
     mc.start(DEST, job_id="nightly")
     absent = BucketNotFound("there is no bucket 'bucket'", code="NoSuchBucket", status=404)
     s3.before = raising("*", absent)
@@ -39,8 +38,7 @@ def test_a_missing_bucket_is_told_at_once(s3: MemoryStore, mode: Mode) -> None:
 
 
 def test_a_first_request_that_was_never_sent_starts_nothing(s3: MemoryStore) -> None:
-    """Connection refused at the first PUT: the store's own error, after the adapter's patience and
-    no more, and not `OutcomeUnknown`."""
+    """Connection refused: the store's own error, after one request, and not `OutcomeUnknown`."""
     s3.before = raising("*", REFUSED)
     with pytest.raises(Unanswered, match=r"was not started: could not reach http://h") as caught:
         mc.start(DEST)
@@ -49,8 +47,7 @@ def test_a_first_request_that_was_never_sent_starts_nothing(s3: MemoryStore) -> 
 
 
 def test_a_first_request_that_was_sent_is_looked_after(s3: MemoryStore) -> None:
-    """No answer to a PUT that was sent: it may land, so the record is read back; and a later try
-    that was never sent does not make it certain."""
+    """It may land: the record is read back; a later try that was never sent changes nothing."""
     silent, refused = raising("*", SILENT), raising("*", REFUSED)
     s3.before = lambda r: (refused if s3.requests["put"] > 1 or r.verb == "get" else silent)(r)
     with pytest.raises(mc.OutcomeUnknown):
@@ -231,8 +228,7 @@ def moto() -> Iterator[str]:
 def test_what_strangers_type_works_or_is_told(
     moto: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, sign: str, told: str
 ) -> None:
-    """On moto's server, by the environment; after an error nothing of a block is there, and no
-    upload is open."""
+    """On moto's server: after an error nothing of a block is there, and no upload is open."""
     for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": moto}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)

@@ -68,11 +68,10 @@ def test_read_only_rights_are_enough_for_a_plan(machine: Machine) -> None:
     machine.s3.before = None
 
 
-def test_a_half_published_hadoop_job_is_planned(
+def test_a_half_published_job_of_hadoops_has_a_plan(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without the word that its JVM is dead, and while its files would stay unasked, it is refused;
-    with both words the plan says what stays; adopting alone is a plan, too."""
+    """It is refused without the words that its JVM is dead, and that its files may stay."""
     hadoops = leave_job(machine.s3, "3.5.0")
     complete(machine.s3, hadoops, 2)
     (job,) = mc.inspect(DEST)
@@ -118,8 +117,7 @@ def test_a_job_that_was_not_found_has_no_ending() -> None:
 def test_open_uploads_are_looked_at_and_aborted_by_plan(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is told of each is what the command tells; others' stay unless they are meant, and what
-    a plan has not counted is not aborted by it."""
+    """As the command tells it; others' stay unless they are meant, and so does what came later."""
     orphans = {machine.s3.start_upload(f"t/{unique_name(f'{n}.csv', '0' * 32)}") for n in range(3)}
     foreign = machine.s3.start_upload("t/other.csv")
     machine.later(2 * DAY)

@@ -99,9 +99,7 @@ def test_a_conflict_with_nobody_is_sent_again(s3: MemoryStore, runtime: Runtime)
     assert stored(runtime).record.state is State.ABORTING
 
 
-def test_a_store_that_wants_etags_without_quotes_is_understood(
-    s3: MemoryStore, runtime: Runtime
-) -> None:
+def test_a_store_of_etags_without_quotes_is_understood(s3: MemoryStore, runtime: Runtime) -> None:
     """A 412 with the record unchanged: the ETag is sent in the other quoting (Ceph RGW)."""
     seen = running(runtime)
     s3.before = raising(lambda r: (r.if_match or "").startswith('"'), PreconditionFailed("quotes"))
@@ -158,11 +156,8 @@ def test_a_plain_refusal_costs_one_look(s3: MemoryStore, runtime: Runtime, error
 
 
 @pytest.mark.parametrize("why", ["moved on", "moves on just then", "refused", "always refused"])
-def test_a_record_that_cannot_be_removed_stays_and_is_told(
-    s3: MemoryStore, runtime: Runtime, why: str
-) -> None:
-    """I5: the record is removed as it was seen; where another has moved it on, or the store refuses
-    the condition, that is no error."""
+def test_a_record_that_cannot_be_removed_stays(s3: MemoryStore, runtime: Runtime, why: str) -> None:
+    """I5: it is removed as it was seen: one that moved on, or whose condition is refused, stays."""
     seen = running(runtime)
     deletion: Callable[[Request], bool] = lambda r: r.verb == "delete_one"  # noqa: E731
     if why == "moved on":
@@ -190,9 +185,7 @@ def test_a_record_that_is_gone_is_removed(s3: MemoryStore, runtime: Runtime) -> 
     assert records.remove(runtime, seen) is True
 
 
-def test_without_conditions_a_decision_that_can_be_read_is_obeyed(
-    s3: MemoryStore, runtime: Runtime
-) -> None:
+def test_without_conditions_a_decision_is_obeyed(s3: MemoryStore, runtime: Runtime) -> None:
     """With ``conditional_writes="off"`` a driver reads before it decides: who decided is obeyed."""
     seen = running(runtime, "off")
     to(runtime, seen, State.COMMITTING)
@@ -202,7 +195,7 @@ def test_without_conditions_a_decision_that_can_be_read_is_obeyed(
 
 
 @pytest.mark.parametrize("gone", [False, True])
-def test_without_conditions_a_swap_that_left_no_trace_is_unknown(
+def test_without_conditions_a_lost_swap_is_unknown(
     s3: MemoryStore, runtime: Runtime, gone: bool
 ) -> None:
     """I10: a PUT without an answer may still land, or have been written and deleted."""
@@ -222,8 +215,7 @@ def test_without_conditions_a_swap_that_left_no_trace_is_unknown(
 def test_two_who_create_one_record_are_told_apart(
     s3: MemoryStore, runtime: Runtime, conditions: ConditionalWrites, lost: bool
 ) -> None:
-    """I2: a job id is used once: of two creates the slower raises, also where its reply was lost,
-    or the store knows no conditions."""
+    """I2: the slower one raises, also if its reply was lost, or the store knows no conditions."""
     first = running(runtime, conditions)
     s3.after = raising(lambda r: lost and its_put(r), Unanswered(""))
     with pytest.raises(JobExists):
@@ -231,9 +223,7 @@ def test_two_who_create_one_record_are_told_apart(
     assert stored(runtime).record == first.record
 
 
-def test_a_create_whose_reply_is_lost_is_its_own_but_not_undisturbed(
-    s3: MemoryStore, runtime: Runtime
-) -> None:
+def test_a_create_without_a_reply_is_not_undisturbed(s3: MemoryStore, runtime: Runtime) -> None:
     """I10: a create that was sent twice may land again: its record is never simply deleted."""
     At(s3, its_put, Unanswered(""), after=True)
     created = records.create(runtime, KEY, record_of("j"))
@@ -263,8 +253,7 @@ def swaps(runtime: Runtime, seen: records.Seen) -> object:
 def test_a_record_that_is_written_again_is_waited_for_longer_each_time(
     s3: MemoryStore, write: Callable[[Runtime, records.Seen], object]
 ) -> None:
-    """A store that does not answer is not pressed: half a second, then twice as long each time, and
-    no wait behind the last try."""
+    """Half a second, then twice as long each time, and no wait behind the last try."""
     clock = PatientClock()
     runtime = Runtime(s3, pool=ThreadPool(0), clock=clock)
     seen = records.create(runtime, "t/__magic_job-j/_job.json", record_of("j")).seen

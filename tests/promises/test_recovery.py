@@ -47,11 +47,8 @@ from tests.promises.situations import contents
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_recover_finishes_what_was_decided_and_undoes_what_was_not(
-    machine: Machine, state: str
-) -> None:
-    """I5: from every state, twice: all or nothing is visible, no upload is open, and of control
-    objects the closed record alone is left."""
+def test_recover_finishes_or_undoes(machine: Machine, state: str) -> None:
+    """I5: from every state, twice: all or nothing is visible, and a closed record alone is left."""
     job = machine.job(state)
     machine.later(2 * DAY)
     for found in (state, "closed"):
@@ -138,8 +135,7 @@ def test_recovering_a_job_without_record_does_nothing_and_claims_nothing(machine
 
 
 def test_a_listing_that_lags_behind_costs_no_object_of_a_completed_job() -> None:
-    """I2: its driver died in the sweep, the plan is gone: whether an upload that is listed was
-    completed, only its parts tell. Nothing is aborted, and nothing is told to be left."""
+    """I2: driver dead in the sweep, plan gone: that an upload was completed only its parts tell."""
     with costly_store() as s3:
         job = mc.start(DEST)
         s3.requests.clear()  # the proof of the store
@@ -157,8 +153,7 @@ def test_a_listing_that_lags_behind_costs_no_object_of_a_completed_job() -> None
 
 
 def test_an_unresolved_key_is_named_and_taken_only_on_the_operators_word(machine: Machine) -> None:
-    """I10: an upload that is gone without its object is never guessed about: recovery stops before
-    ``completed``, names the key and both ways out, and goes on by either."""
+    """I10: an upload is gone without its object: its key and both ways out are told."""
     job = machine.job("committing")
     machine.s3.drop_upload(machine.s3.open_uploads("t/2.csv")[0].upload_id)
     (found,) = mc.inspect(DEST)
@@ -179,8 +174,7 @@ def test_an_unresolved_key_is_named_and_taken_only_on_the_operators_word(machine
 
 
 def test_a_job_that_moves_on_while_it_is_recovered_is_obeyed(machine: Machine) -> None:
-    """I5: the driver was not dead after all and commits between recovery's look and its swap:
-    recovery rolls forward, and says so."""
+    """I5: its driver lives, and commits before recovery's swap: it rolls forward, and says so."""
     job = machine.job("running")
     machine.later(2 * DAY)
     at = At(machine.s3, "put *_job.json", job.commit)
@@ -210,9 +204,7 @@ def test_a_recovery_that_crashed_at_any_request_is_recovered(state: str) -> None
 
 @pytest.mark.parametrize("revert", [False, True])
 @pytest.mark.parametrize("state", STATES)
-def test_abort_undoes_what_may_be_undone_and_refuses_the_rest(
-    machine: Machine, state: str, revert: bool
-) -> None:
+def test_abort_undoes_what_may_be_undone(machine: Machine, state: str, revert: bool) -> None:
     """I3, I7: a decided job is undone only on the operator's word, a completed one never; twice."""
     job = machine.job(state)
     refused = state == "completed" or (state == "committing" and not revert)
@@ -230,11 +222,8 @@ def test_abort_undoes_what_may_be_undone_and_refuses_the_rest(
 
 
 @pytest.mark.parametrize("mode", ["fail", "replace"])
-def test_a_start_whose_job_is_ended_blames_nothing_on_the_store(
-    mode: mc.Mode, fresh: Fresh
-) -> None:
-    """Somebody ends a job at any request of its start, which asks the store at that time what it
-    keeps: the caller is told that the job was ended, and the next one starts."""
+def test_a_start_whose_job_is_ended_says_so(mode: mc.Mode, fresh: Fresh) -> None:
+    """Somebody ends it at any request of its start, which asks what the store keeps."""
     told = 0
     for number in count(1):
         with fresh() as s3:
@@ -304,8 +293,7 @@ def test_a_job_of_an_earlier_version_is_ended(commit: str, state: str) -> None:
 
 
 def test_what_earlier_versions_hand_on_is_read() -> None:
-    """A job and a result as JSON: an option that the version did not know has its default. Their
-    terms are those that the record of the job holds."""
+    """A job and a result as JSON: an option that the version did not know has its default."""
     results = {
         path.parent.name: json.loads(path.read_text()) for path in OURS.glob("*/result.json")
     }
@@ -320,10 +308,10 @@ def test_what_earlier_versions_hand_on_is_read() -> None:
 
 
 @pytest.mark.parametrize("end", [mc.abort, mc.recover])
-def test_the_record_says_that_an_operator_has_decided(
+def test_an_operators_decision_is_told_as_such(
     machine: Machine, end: Callable[..., object]
 ) -> None:
-    """I10: a driver whose job an operator has aborted reads in its error that it was no driver."""
+    """I10: a driver whose job an operator has ended reads in its error that it was no driver."""
     job = machine.job("running", job_id="given")
     machine.later(2 * DAY)
     end(DEST, "given")

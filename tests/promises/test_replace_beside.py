@@ -48,11 +48,8 @@ def outcome(files: dict[str, bytes], mode: Mode) -> str:
 
 @pytest.mark.parametrize("other", ["replace_partitions", "fail_partitions"])
 @pytest.mark.parametrize("mode", ["replace_partitions", "fail_partitions"])
-def test_a_job_that_begins_and_ends_within_anothers_commit_leaves_no_union(
-    mode: Mode, other: Mode
-) -> None:
-    """I6: at whatever request of a job another job of the partition begins and ends: the partition
-    holds the files of one of them at the end, and nobody was told otherwise."""
+def test_no_union_of_one_within_another(mode: Mode, other: Mode) -> None:
+    """I6: at whatever request: the partition holds one's files, and nobody was told otherwise."""
 
     def meet(moment: int) -> tuple[bool, bool]:
         """Whether the job sends so many requests, and whether both were committed."""
@@ -134,8 +131,7 @@ def test_a_replace_beside_appends_that_never_end_still_commits() -> None:
 
 
 def test_an_append_that_is_listed_first_hides_no_plan(s3: MemoryStore) -> None:
-    """I6: a running append has no partitions of its own, and the look at the plans goes on behind
-    it: of two jobs of one partition the second is refused."""
+    """I6: it has no partitions; of two jobs of one partition behind it the second is refused."""
     mc.start(DEST, job_id="a")
     first, second = (mc.start(DEST, job_id=name, mode="fail_partitions") for name in "bc")
     for job in (first, second):
@@ -164,11 +160,8 @@ def test_an_announcement_goes_with_the_call_that_made_it(s3: MemoryStore) -> Non
 
 
 @pytest.mark.parametrize("refused", [True, False])
-def test_an_announcement_that_lands_after_an_abort_is_taken_back(
-    s3: MemoryStore, refused: bool
-) -> None:
-    """I4: another process has aborted and swept the job by the time that its announcement is
-    stored: the driver, refused or beaten, leaves no plan behind."""
+def test_an_announcement_after_an_abort_is_taken_back(s3: MemoryStore, refused: bool) -> None:
+    """I4: another has swept the job by then: the driver, refused or beaten, leaves no plan."""
     if refused:
         s3.put_object("t/p=1/old.csv", b"old")
     job = job_of({"p=1/a.csv": b"a"}, mode="fail_partitions")
@@ -185,9 +178,7 @@ def test_an_announcement_that_lands_after_an_abort_is_taken_back(
 
 @pytest.mark.parametrize("mode", ["replace_partitions", "fail_partitions"])
 def test_a_plan_that_lands_late_does_not_spare_a_partition(s3: MemoryStore, mode: Mode) -> None:
-    """I6: the plan of a job by partition is sent twice, and the first lands when the job has swept
-    it. A replace of the partition that has looked at the plans by then takes its file all the
-    same."""
+    """I6: it was swept, and lands again once a replace has looked: that spares nothing."""
     earlier = job_of({"p=1/earlier.csv": b"1"}, mode=mode)
     At(s3, "delete", crash)
     plans: dict[str, bytes] = {}
@@ -233,8 +224,7 @@ def completed_append_without_a_set(s3: MemoryStore) -> mc.Job:
 
 
 def test_a_set_that_a_late_attempt_took_is_no_end_of_its_job(s3: MemoryStore) -> None:
-    """I2: an append is completed and not over, and what it has published is not known any more: a
-    replace refuses, and takes nothing of it."""
+    """I2: what an append has published is not known any more: a replace refuses to take it."""
     append = completed_append_without_a_set(s3)
     replace = job_of({"r.csv": b"r"}, mode="replace")
     with pytest.raises(mc.ConflictingJob, match=append.id) as told:
@@ -268,8 +258,7 @@ def test_who_misses_a_set_of_a_job_waits_for_its_sweep(s3: MemoryStore) -> None:
 def test_an_append_below_that_is_half_completed_keeps_its_files(
     s3: MemoryStore, mode: Mode, at: str
 ) -> None:
-    """I2: a replace of `t` begins when the first of two files of an append to `t/a` is visible, or
-    its second listing is the first that could show the append's job: all of the append stays."""
+    """I2: of `t/a`, as a replace of `t` begins, or shown by its second listing: all of it stays."""
     s3.put_object("t/a/old.csv", b"old")
     append = mc.start(f"{DEST}/a", accept="listing")
     committed_task(append, "1", {"1.csv": b"1", "b/2.csv": b"2"})
@@ -293,9 +282,7 @@ def test_an_append_below_that_is_half_completed_keeps_its_files(
 
 
 def test_a_replace_below_that_is_decided_is_in_the_way(s3: MemoryStore) -> None:
-    """I2: it deletes data itself, so nobody can tell what is to stay. The error names the job where
-    it lives, and its remedy ends it; then the way is free. A job below that only runs, or has
-    ended, or whose directory has no record, is in nobody's way."""
+    """I2: the error's remedy ends it where it lives; one that runs, or has ended, bars nobody."""
     s3.put_object("t/a/old.csv", b"old")
     s3.put_object("t/c/__magic_job-hadoop/x", b"")
     s3.put_object("t/a//__magic_job-odd/x", b"")
@@ -317,8 +304,7 @@ def test_a_replace_below_that_is_decided_is_in_the_way(s3: MemoryStore) -> None:
 
 
 def test_old_data_that_another_deletes_just_then_stops_no_replace(s3: MemoryStore) -> None:
-    """I7: an object that a decided append is about to rewrite goes between the listing and the look
-    whose it is: it is nobody's, and the replace commits."""
+    """I7: it goes between the listing and the look whose it is: it is nobody's."""
     s3.put_object("t/a.csv", b"old")
     append = job_of({"a.csv": b"a"})
     killed_at(s3, "complete_upload", "t/a.csv", append)
@@ -330,8 +316,7 @@ def test_old_data_that_another_deletes_just_then_stops_no_replace(s3: MemoryStor
 
 
 def test_what_a_decided_append_publishes_is_no_reason_to_list_again(s3: MemoryStore) -> None:
-    """The second listing of a replace shows a file that a live, decided append has just made
-    visible: whose it is is known, and two listings are enough."""
+    """Whose the new file in the second listing is is known: two listings are enough."""
     append = job_of({"a.csv": b"a"})
     killed_at(s3, "complete_upload", "t/a.csv", append)
     replace = job_of({"r.csv": b"r"}, mode="replace")
@@ -351,8 +336,7 @@ def test_what_a_decided_append_publishes_is_no_reason_to_list_again(s3: MemorySt
 
 
 def test_an_append_that_rewrites_one_key_and_adds_another_is_not_halved(s3: MemoryStore) -> None:
-    """I2: a replace has listed the old object of a key that an append then rewrites in place, and
-    lists the file that it adds: both stay or both go."""
+    """I2: a replace has listed the old object, and lists the new file: both stay or both go."""
     s3.put_object("t/a.csv", b"old")
     s3.put_object("t/d=1/old.csv", b"old")
     append = job_of({"a.csv": b"appended", "d=1/b.csv": b"appended"})

@@ -75,8 +75,7 @@ def formula(
 def test_a_job_makes_exactly_the_requests_that_the_docs_state(
     s3: MemoryStore, tasks: int, files: int, track: Track, accept: Accept, given_id: bool
 ) -> None:
-    """3 requests a small file with track="memory", 4 a task, pages, and a constant a job; the
-    same for the second job, but for the proof of the store."""
+    """So many a file, a task, a page and a job; the same for the second job, but for the proof."""
     for first in (True, False):
         s3.requests.clear()
         job = mc.start(
@@ -112,11 +111,8 @@ def test_a_task_reads_the_fence_twice(s3: MemoryStore, files: int, heads: int) -
 
 
 @pytest.mark.parametrize("track", ["memory", "s3"])
-def test_an_aborted_task_makes_the_requests_that_the_docs_state(
-    s3: MemoryStore, track: Track
-) -> None:
-    """Each upload is aborted and looked at; a task that others may share claims its name, reads the
-    fence, and lists and deletes its tree."""
+def test_an_aborted_task_makes_the_requests_of_the_docs(s3: MemoryStore, track: Track) -> None:
+    """Abort and look for each upload; a shared one claims, reads the fence, deletes its tree."""
     task = mc.start(DEST, track=track).task("1")
     for name in "abc":
         with task.open(name) as f:

@@ -43,8 +43,7 @@ OWN_BYTES = 2_000
 def test_a_result_that_tells_of_another_set_is_refused(
     s3: MemoryStore, change: dict[str, Any], error: type[Exception], told: str
 ) -> None:
-    """I2, I9: a result is held against its pendingset, which lies where it belongs and nowhere
-    else; what would accept any version of it is refused before, and the job goes on."""
+    """I2, I9: it is held against its set; one that would accept any version is refused before."""
     job = mc.start(DEST, accept="results")
     result = committed_task(job, "1", {"a.csv": b"1"})
     if "key" in change:
@@ -69,8 +68,7 @@ CHANGES = {
 def test_a_set_that_is_not_the_tasks_any_more_is_refused(
     s3: MemoryStore, monkeypatch: pytest.MonkeyPatch, what: str, kept: bool
 ) -> None:
-    """I2: nothing is decided by what only this process remembers: a set that is gone, changed or
-    overwritten by a tombstone since its task stored it is found before the decision."""
+    """I2: nothing is decided by what only this process remembers of it."""
     monkeypatch.setattr(_runtime, "OWN_SETS_BYTES_MAX", 10**6 if kept else 0)
     job = mc.start(DEST, accept="results")
     result = committed_task(job, "1", {"a.csv": b"1"})
@@ -106,8 +104,7 @@ def test_a_404_to_a_look_at_an_own_set_is_not_believed(s3: MemoryStore) -> None:
 def test_a_driver_does_not_read_what_its_process_has_stored(
     s3: MemoryStore, monkeypatch: pytest.MonkeyPatch, kept: int
 ) -> None:
-    """As long as it is the same version, and up to a limit: the oldest ones are read again. What is
-    published is the same, with the tasks' counters."""
+    """As long as it is the same version, and up to a limit: the oldest ones are read again."""
     monkeypatch.setattr(_runtime, "OWN_SETS_BYTES_MAX", OWN_BYTES if kept == 1 else 10**6)
     job = mc.start(DEST, accept="results")
     results = [committed_task(job, str(n), {f"{n}.csv": b"1"}) for n in range(3)]
@@ -134,8 +131,7 @@ def test_two_results_of_one_set_are_refused(s3: MemoryStore, changed: str) -> No
 
 @pytest.mark.parametrize("files", [1, 0], ids=["a file", "an empty table"])
 def test_results_that_are_left_out_are_told(s3: MemoryStore, files: int) -> None:
-    """A scheduler lost two of four results: the report counts them and names their tasks, one line
-    for all. A slower attempt of an accepted task is no such thing."""
+    """Counted and named in one line; a slower attempt of an accepted task is no such thing."""
     job = mc.start(DEST, accept="results")
     results = [committed_task(job, str(n), {f"{n}.csv": b"1"}) for n in range(3)]
     twin = committed_task(job, "0", {"0.csv": b"2"})
@@ -159,8 +155,7 @@ def test_results_that_are_left_out_are_told(s3: MemoryStore, files: int) -> None
 def test_a_handle_with_other_terms_than_the_record_decides_nothing(
     s3: MemoryStore, call: str, term: str, value: object
 ) -> None:
-    """I3, I5: its JSON was edited, or is that of an older job. A plan of another mode than the
-    record's could be neither finished nor taken back. Both are shown, and what to do works."""
+    """I3, I5: its JSON was edited, or is of an older job: both are shown, and what to do works."""
     s3.put_object("t/old.csv", b"old")
     job = mc.start(DEST, accept="results")
     result = committed_task(job, "1", {"a.csv": b"1"})
@@ -176,8 +171,7 @@ def test_a_handle_with_other_terms_than_the_record_decides_nothing(
 
 
 def test_a_check_that_another_driver_made_fail_tells_of_its_commit(s3: MemoryStore) -> None:
-    """I10: another driver commits between our look at the record and our checks: its uploads are
-    not open any more, and we say "committed", as it did."""
+    """I10: it commits between our look and our checks: the uploads are not open any more."""
     job = mc.start(DEST)
     result = committed_task(job, "1", {"a.csv": b"1"})
     rival = mc.attach(DEST, job.id)
@@ -208,8 +202,7 @@ def test_the_plan_of_a_swap_that_an_executor_moved_on_stays(s3: MemoryStore) -> 
 
 @pytest.mark.parametrize("mode", ["replace", "replace_partitions"])
 def test_a_replace_that_writes_the_same_bytes_again_keeps_them(s3: MemoryStore, mode: Mode) -> None:
-    """I7: a file that the job rewrites with the same bytes has the ETag of the old one; it is
-    rewritten, so it is not deleted."""
+    """I7: the file has the ETag of the old one; it is rewritten, so it is not deleted."""
     for _ in range(2):
         with mc.write(DEST, mode=mode) as job, job.open("a.csv", unique=False) as f:
             f.write(b"1")
@@ -241,8 +234,7 @@ def test_a_task_takes_the_checksum_that_its_job_has_agreed_on(s3: MemoryStore) -
 def test_processes_with_different_packages_write_one_job(
     s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By default each process takes the checksum that it computes fastest: a file of a worker
-    without awscrt has another one than its neighbour, and the job completes both with theirs."""
+    """Each takes the checksum that it computes fastest, and the job completes all with theirs."""
     job = mc.start(DEST)
     for task, algorithm in (("1", "CRC32"), ("2", "CRC32C")):
         monkeypatch.setattr(options, "fastest", lambda algorithm=algorithm: algorithm)

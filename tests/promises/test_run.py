@@ -146,8 +146,7 @@ def test_an_item_that_fails_twice_is_written_once(s3: MemoryStore, run: Run) -> 
 def test_an_item_that_never_succeeds_ends_the_job(
     s3: MemoryStore, run: Run, policy: tenacity.retry_if_exception_type | None
 ) -> None:
-    """After three tries, or at once where the caller's policy says so: which item, how often,
-    why."""
+    """After three tries, or once where the caller's policy says so: which item, how often, why."""
 
     def write(task: mc.Task, number: int) -> None:
         write_number(task, number)
@@ -238,8 +237,7 @@ def test_what_fn_returns_is_bounded(
     s3: MemoryStore, run: Run, monkeypatch: pytest.MonkeyPatch, returned: object, items: int,
     says: str,
 ) -> None:  # fmt: skip
-    """One value, or all together; and it must pickle, on threads as on processes: the job is
-    aborted before it is decided."""
+    """One value, or all, and it must pickle on threads too: the job is aborted, not decided."""
     monkeypatch.setattr(engine_items, "RETURNED_BYTES_MAX", 10_000)
 
     def write(task: mc.Task, number: int) -> object:
@@ -271,7 +269,7 @@ WRONG: tuple[tuple[dict[str, Any], str], ...] = (
 
 
 @pytest.mark.parametrize(("wrong", "says"), WRONG)
-def test_a_wrong_argument_starts_nothing(
+def test_a_wrong_argument_is_refused(
     s3: MemoryStore, run: Run, wrong: dict[str, Any], says: str
 ) -> None:
     """What it got and what to pass; no request is sent."""
@@ -320,8 +318,7 @@ class Remembering(ThreadPoolExecutor):
 
 
 def test_ctrl_c_ends_it(s3: MemoryStore, run: Run) -> None:
-    """A real signal while tries run: what has not begun never begins, the job is aborted, and a try
-    that goes on finds out by itself and leaves nothing open."""
+    """A real signal: what has not begun never begins; a try that goes on leaves nothing open."""
     goes_on = threading.Event()
     begun: list[int] = []
 
@@ -378,7 +375,7 @@ class Breaking(Executor):
 
 
 @pytest.mark.parametrize("at_submit", [False, True])
-def test_a_broken_executor_is_replaced_where_that_is_possible(
+def test_a_broken_executor_is_replaced_if_it_can_be(
     s3: MemoryStore, run: Run, at_submit: bool
 ) -> None:
     """By the caller's function; each item is there once."""
@@ -399,7 +396,7 @@ def test_a_broken_executor_is_replaced_where_that_is_possible(
 
 
 @pytest.mark.parametrize("at_submit", [False, True])
-def test_a_broken_executor_of_the_caller_ends_the_job(
+def test_a_broken_executor_of_the_callers_ends_it(
     s3: MemoryStore, run: Run, at_submit: bool
 ) -> None:
     """The error says what broke, and how to let the call replace it."""
@@ -424,7 +421,7 @@ def test_executors_that_always_break_end_the_job(s3: MemoryStore, run: Run) -> N
     assert nothing_is_left(s3)
 
 
-def test_an_executor_that_is_shut_down_says_so(
+def test_a_shut_down_executor_says_so(
     s3: MemoryStore, run: Run, threads: ThreadPoolExecutor
 ) -> None:
     """Its own error; the job is aborted."""

@@ -52,8 +52,7 @@ def test_many_forgotten_tasks_are_told_in_few_lines(s3: MemoryStore) -> None:
 
 @pytest.mark.parametrize("end", ["commit", "abort"])
 def test_a_killed_attempt_of_a_committed_task_is_not_told(s3: MemoryStore, end: str) -> None:
-    """Another attempt published what the task had to write: that one saved files too is nothing
-    new; nor is a file that was never closed. Of an aborted job nothing was to be published."""
+    """Another attempt published what the task had to write; of an aborted job nothing was to be."""
     job = mc.start(DEST, track="s3")
     saved(job, "1", "a.csv", "b.csv")
     if end == "commit":
@@ -64,8 +63,7 @@ def test_a_killed_attempt_of_a_committed_task_is_not_told(s3: MemoryStore, end: 
 
 @pytest.mark.parametrize("how", ["driver", "another"])
 def test_the_tree_of_an_accepted_attempt_that_stayed_is_not_told(s3: MemoryStore, how: str) -> None:
-    """Its pendingset names the files, and they are visible: that the `.pending`s could not be
-    deleted loses nothing, whoever finishes the job, and whatever he knows of its plan."""
+    """Its set names the files: that the `.pending`s could not be deleted loses nothing."""
     job = mc.start(DEST, job_id="j", track="s3", mark_success=False)
     dies_at(s3, "delete", lambda: committed_task(job, "1", {"a.csv": b"1", "b.csv": b"2"}))
     assert matching(s3, "*.pending")
@@ -87,11 +85,8 @@ def test_what_an_adopted_job_of_hadoop_left_is_not_told(s3: MemoryStore) -> None
 
 
 @pytest.mark.parametrize("recovered", [False, True])
-def test_a_file_that_was_saved_after_its_attempt_was_committed_is_told(
-    s3: MemoryStore, recovered: bool
-) -> None:
-    """The accepted pendingset does not name it: it was not published, and is told, also by who
-    finishes a job that he has not completed himself."""
+def test_a_file_saved_after_its_attempts_commit_is_told(s3: MemoryStore, recovered: bool) -> None:
+    """The accepted set does not name it; also by who finishes a job that another completed."""
     job = mc.start(DEST, job_id="j", track="s3")
     attempt = saved(job, "1", "a.csv", "late.csv")
     (late,) = matching(s3, "*late.csv*.pending")
@@ -121,8 +116,7 @@ def tombstone(s3: MemoryStore, job: mc.Job, task: str, attempt: str) -> None:
 
 
 def test_an_aborted_attempt_is_not_told(s3: MemoryStore) -> None:
-    """Its tombstone says that it was aborted on purpose: what its tree still holds is swept without
-    a word, and so is the tombstone."""
+    """Its tombstone says that it was on purpose: both are swept without a word."""
     job = mc.start(DEST, track="s3", accept="results")
     done = committed_task(job, "1", {"a.csv": b"1"})
     attempt = saved(job, "2", "b.csv")

@@ -150,9 +150,7 @@ WAYS = (
 def test_a_process_at_debug_shows_no_secret(
     environment: dict[str, str], tmp_path: Path, how: str, transport: str
 ) -> None:
-    """A job that commits, one that is left, refusals, silence and answers that hold presigned URLs:
-    no secret is in the log at DEBUG of any logger, in a repr, a pickle, an error with its chain, a
-    report, or a temporary file; and no temporary file is left."""
+    """A job, refusals, silence, presigned URLs: not in log, repr, pickle, error, report or file."""
     with scripted_server(presigned) as replies:
         given = with_secrets(how, environment, tmp_path)
         given |= {"REPLIES": replies.url, "TRANSPORT": transport}

@@ -41,8 +41,7 @@ def two_handles(job: mc.Job) -> tuple[mc.Task, mc.Task]:
 
 
 def test_an_attempt_that_was_committed_with_other_files_is_told(s3: MemoryStore) -> None:
-    """I2: a second handle of an attempt's name, with another file, is not told that it committed:
-    its file is in no pendingset, and is told so when it is closed."""
+    """I2: a second handle's file is in no pendingset, and is told so when it is closed."""
     first, second = two_handles(mc.start(DEST))
     write(first, "a.csv")
     first.commit()
@@ -51,7 +50,7 @@ def test_an_attempt_that_was_committed_with_other_files_is_told(s3: MemoryStore)
     assert [u.key for u in s3.open_uploads()] == ["t/a.csv"]
 
 
-def test_a_commit_under_a_given_id_leaves_what_another_run_left_in_its_tree(
+def test_a_commit_under_a_given_id_leaves_anothers_tree(
     s3: MemoryStore,
 ) -> None:
     """I6: only what is proved to be the attempt's own goes; of a drawn id all."""
@@ -67,8 +66,7 @@ def test_a_commit_under_a_given_id_leaves_what_another_run_left_in_its_tree(
 
 
 def test_a_commit_that_comes_second_with_another_file_is_told(s3: MemoryStore) -> None:
-    """I2: a file is closed between another handle's listing and its PUT of the set: neither look
-    can see that it is late, and the commit of its own handle says that it is in no set."""
+    """I2: a file is closed between another handle's listing and its PUT of the set."""
     job = mc.start(DEST)
     first, second = two_handles(job)
     write(first, "a.csv")
@@ -85,8 +83,7 @@ def test_a_commit_that_comes_second_with_another_file_is_told(s3: MemoryStore) -
 
 @pytest.mark.parametrize("how", ["aborted", "closed anew"])
 def test_an_attempt_whose_closed_files_are_gone_is_not_committed(s3: MemoryStore, how: str) -> None:
-    """I2: another handle has aborted it, where a store knows no conditions and nothing claims the
-    set's key; or has closed another upload under the name of a file that was closed here."""
+    """I2: another handle has aborted it, without conditions, or closed another file of the name."""
     options = mc.Options(conditional_writes="off" if how == "aborted" else "on")
     mine, other = two_handles(mc.start(DEST, options=options))
     write(mine, "a.csv")
@@ -98,8 +95,7 @@ def test_an_attempt_whose_closed_files_are_gone_is_not_committed(s3: MemoryStore
 
 @pytest.mark.parametrize("what", ["another run's", "another attempt's", "unreadable"])
 def test_a_pending_that_is_not_the_attempts_fails_it(s3: MemoryStore, what: str) -> None:
-    """I2: what carries the token of another run, or attempt, in the attempt's tree is not committed
-    with it; nor is the attempt committed without a file that cannot be read."""
+    """I2: it is not committed with a file of another token, nor without one that cannot be read."""
     job = mc.start(DEST, job_id="given")
     for attempt in "ab":
         write(job.task("1", attempt=attempt), f"{attempt}.csv")
@@ -217,8 +213,7 @@ ANOTHER_ID = {"jobId": "another", "commits": {"jobId": "another"}}
 def test_a_set_of_ours_that_says_something_else_refuses_the_job(
     s3: MemoryStore, changes: dict[str, Any], told: str
 ) -> None:
-    """I2, I6: an upload id of another bucket is never completed in this one; a set that says that
-    it is another job's is not ours; which task it is an attempt of is not guessed."""
+    """I2, I6: another bucket, or another job; and which task's it is is not guessed."""
     job, result = two_tasks()
     rewritten(s3, result, {JOB_METADATA: job.uuid}, **changes)
     with pytest.raises(mc.CommitRefused, match=told):
@@ -228,8 +223,7 @@ def test_a_set_of_ours_that_says_something_else_refuses_the_job(
 
 @pytest.mark.parametrize("how", ["by its metadata", "by its body", "spelt otherwise by a proxy"])
 def test_a_set_is_known_by_its_metadata_or_by_its_body(s3: MemoryStore, how: str) -> None:
-    """I2: job, task and attempt stand in both: else nothing of that task would be published, and
-    nobody told."""
+    """I2: job, task and attempt stand in both: else its task would not be published, untold."""
     job, result = two_tasks()
     if how == "by its metadata":
         rewritten(s3, result, None, extraData=None)
@@ -241,8 +235,7 @@ def test_a_set_is_known_by_its_metadata_or_by_its_body(s3: MemoryStore, how: str
 
 @pytest.mark.parametrize("unreadable", [False, True])
 def test_a_set_of_nobody_stops_the_commit(s3: MemoryStore, unreadable: bool) -> None:
-    """It is named, also to who looks before, and nothing is decided; without it the rest is
-    committed."""
+    """It is named, also to who looks before, and nothing is decided; without it the rest is."""
     job, result = two_tasks()
     rewritten(s3, result, {}, **NO_JOB)
     prospect = job._committer().driver().look()
@@ -269,8 +262,7 @@ def test_a_set_of_nobody_stops_the_commit(s3: MemoryStore, unreadable: bool) -> 
 def test_a_zombies_set_is_passed_over(
     s3: MemoryStore, metadata: dict[str, str], changes: dict[str, Any]
 ) -> None:
-    """A run under the same given id wrote it, or another job whose set has lost its metadata: by
-    its UUID it is that run's, wherever it stands, and no reason to refuse the job."""
+    """By its UUID it is another run's, wherever that stands, and no reason to refuse the job."""
     job, result = two_tasks()
     rewritten(s3, result, metadata, **changes)
     assert job.commit().files == 1

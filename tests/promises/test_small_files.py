@@ -84,8 +84,7 @@ def until(happens: Callable[[], object]) -> None:
 
 
 def test_a_small_file_is_closed_before_its_requests_are_answered(s3: MemoryStore) -> None:
-    """Twenty files are closed while none of their Creates is answered; the commit waits for all of
-    them, and the job publishes all."""
+    """Of twenty no Create is answered; the commit waits for all, and the job publishes all."""
     job = begin()
     with Gate(s3, "create_upload") as gate, ThreadPoolExecutor(1) as beside:
         task = job.task("1")
@@ -116,11 +115,10 @@ def test_nothing_of_a_small_file_is_sent_before_its_close(s3: MemoryStore) -> No
     task.abort()
 
 
-def test_the_create_of_a_larger_file_is_sent_before_its_first_block_is_full(
+def test_a_larger_file_is_created_before_its_block_is_full(
     s3: MemoryStore,
 ) -> None:
-    """Half a block shows that the file will not end in it soon: its Create is on the way while the
-    other half fills, and its close waits."""
+    """Half a block sends the Create, while the other half fills; and its close waits."""
     task = begin().task("1")
     file = task.open("a.csv")
     file.write(bytes(4 * MiB))
@@ -133,11 +131,10 @@ def test_the_create_of_a_larger_file_is_sent_before_its_first_block_is_full(
 
 
 @pytest.mark.parametrize(("bound", "most"), [("files", 3), ("bytes", 2)])
-def test_a_close_waits_for_the_oldest_file_when_as_much_is_under_way_as_may_be(
+def test_a_close_waits_for_the_oldest_file_under_way(
     s3: MemoryStore, monkeypatch: pytest.MonkeyPatch, bound: str, most: int
 ) -> None:
-    """So many files; or half of the memory for blocks, whose other half is for the files that are
-    being written."""
+    """So many files; or half of the memory: the other half is for files that are being written."""
     options: dict[str, Any] = {}
     if bound == "files":
         monkeypatch.setattr(closings, "FILES_MAX", most)
@@ -197,8 +194,7 @@ def test_what_breaks_that_thread_is_told_by_the_commit(s3: MemoryStore) -> None:
 
 @pytest.mark.parametrize("verb", ["create_upload", "put_part"])
 def test_a_failure_is_told_at_the_next_open_and_names_the_file(s3: MemoryStore, verb: str) -> None:
-    """The error of a closed file is raised once by the next `open`; the file may then be written
-    again under its name."""
+    """Once, by the next `open`; the file may then be written again under its name."""
     job = begin()
     task = job.task("1")
     with Gate(s3, verb) as gate:
@@ -218,8 +214,7 @@ def test_a_failure_is_told_at_the_next_open_and_names_the_file(s3: MemoryStore, 
 
 @pytest.mark.parametrize("verb", ["create_upload", "put_part"])
 def test_a_failure_is_told_by_the_commit_and_aborts_the_attempt(s3: MemoryStore, verb: str) -> None:
-    """If nothing else was called, the commit raises the file's own error with a note that names
-    it; nothing of the attempt is left."""
+    """Its own error, with a note that names the file; nothing of the attempt is left."""
     task = begin().task("1")
     write(task, "a.csv").wait()
     with Gate(s3, verb) as gate:
@@ -235,8 +230,7 @@ def test_a_failure_is_told_by_the_commit_and_aborts_the_attempt(s3: MemoryStore,
 
 
 def test_a_second_close_raises_the_error_too(s3: MemoryStore) -> None:
-    """A wrapper that closes twice, or a caller who wants to be sure, is not told that all is
-    well; what was told so is not told again by the next open, but by the commit."""
+    """Who closes twice is told then, not again by the next open, but by the commit."""
     task = begin().task("1")
     with Gate(s3, "put_part") as gate:
         file = write(task, "a.csv")
@@ -256,11 +250,8 @@ def test_a_second_close_raises_the_error_too(s3: MemoryStore) -> None:
 
 @pytest.mark.parametrize("verb", ["create_upload", "put_part"])
 @pytest.mark.parametrize("by", ["abort", "the job's abort", "an exception", "Ctrl-C"])
-def test_an_end_waits_for_what_is_under_way_and_leaves_nothing(
-    s3: MemoryStore, verb: str, by: str
-) -> None:
-    """However a task ends without a commit, the uploads of the files that it had closed are
-    aborted, also those whose requests are in flight; nothing is sent after that."""
+def test_an_end_waits_for_what_is_under_way(s3: MemoryStore, verb: str, by: str) -> None:
+    """However a task ends without a commit, closed files' uploads go, and nothing is sent later."""
     job = begin()
     error = {"an exception": ValueError, "Ctrl-C": KeyboardInterrupt}.get(by)
     with Gate(s3, verb) as gate:
@@ -310,11 +301,8 @@ def test_an_interrupted_commit_leaves_nothing(s3: MemoryStore) -> None:
         task.commit()
 
 
-def test_ctrl_c_waits_once_for_all_files_that_the_store_leaves_unanswered(
-    s3: MemoryStore, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Twenty Creates are never answered: Ctrl-C gives up on all of them after one grace time, not
-    after one each, and says of each that it may leave an upload."""
+def test_ctrl_c_waits_once_for_all_files(s3: MemoryStore, caplog: pytest.LogCaptureFixture) -> None:
+    """One grace time for twenty Creates without answer; of each it says what it may leave."""
     with Gate(s3, "create_upload") as gate:
         with pytest.raises(KeyboardInterrupt), begin().task("1") as task:
             for n in range(20):
@@ -327,8 +315,7 @@ def test_ctrl_c_waits_once_for_all_files_that_the_store_leaves_unanswered(
 
 
 def test_a_file_that_is_closed_while_its_task_commits_is_refused(s3: MemoryStore) -> None:
-    """A commit that waits for files under way takes no more: the late close raises, and the commit
-    does not count without that file."""
+    """The late close raises, and the commit does not count without that file."""
     task = begin().task("1")
     late = task.open("late.csv")
     late.write(b"1")

@@ -25,11 +25,8 @@ def start(tmp_path: Path, committer: str = "directory", **more: object) -> mc.Jo
     return mc.start(DEST, committer=committer, options=options, **more)  # type: ignore[arg-type]
 
 
-def test_the_files_of_a_directory_appear_when_the_job_commits(
-    s3: MemoryStore, tmp_path: Path
-) -> None:
-    """Files of every depth are uploaded with the task and visible with the job; hidden ones are
-    not, and no local file stays."""
+def test_a_directorys_files_appear_when_the_job_commits(s3: MemoryStore, tmp_path: Path) -> None:
+    """Of every depth, uploaded with the task; hidden ones are not, and no local file stays."""
     job = start(tmp_path)
     with job.task(1) as task:
         root = task.directory()
@@ -70,11 +67,8 @@ def test_a_local_file_whose_disk_fails_is_not_uploaded(
         task.commit()
 
 
-def test_a_local_file_of_a_magic_job_is_uploaded_when_it_is_closed(
-    s3: MemoryStore, tmp_path: Path
-) -> None:
-    """SQLite writes by the path; the object is the whole database. A file that is left by an
-    exception is none."""
+def test_a_local_file_is_uploaded_when_it_is_closed(s3: MemoryStore, tmp_path: Path) -> None:
+    """SQLite writes by the path, whole; a file that is left by an exception is none."""
     job = mc.start(DEST, options=mc.Options(buffer_dir=str(tmp_path)))
     with job.task(1) as task:
         with task.local_file("a.db") as file:
@@ -143,9 +137,7 @@ def test_a_killed_process_leaves_no_local_files(s3: MemoryStore, tmp_path: Path)
     assert not living.exists()
 
 
-def test_a_system_without_flock_is_told_at_once(
-    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_flock_is_told_at_once(s3: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """On Windows a task has no local files; files that it opens are published all the same."""
     monkeypatch.setattr(local, "fcntl", None)
     with mc.write(DEST) as job:
@@ -156,7 +148,7 @@ def test_a_system_without_flock_is_told_at_once(
     assert "t/b.csv" in s3.keys()
 
 
-def test_a_staging_job_says_where_files_are_written_that_are_no_uploads_yet(
+def test_a_staging_job_says_where_files_are_written(
     s3: MemoryStore,
 ) -> None:
     """Its tasks have a local directory; a file system of uploads would be empty there."""
@@ -182,9 +174,7 @@ def test_too_many_local_bytes_end_the_task(s3: MemoryStore, tmp_path: Path) -> N
     assert not left.path.exists()
 
 
-def test_a_file_that_changes_while_it_is_uploaded_ends_the_task(
-    s3: MemoryStore, tmp_path: Path
-) -> None:
+def test_a_file_that_changes_in_its_upload_ends_the_task(s3: MemoryStore, tmp_path: Path) -> None:
     """What was sent may be a mixture of both states."""
     task = task_with(start(tmp_path), 1, "a.csv")
     path = task.directory() / "a.csv"
@@ -261,8 +251,7 @@ def test_what_a_mode_means_for_old_data(
     s3: MemoryStore, tmp_path: Path, committer: str, mode: str, old: tuple[str, ...],
     new: tuple[str, ...], stays: tuple[str, ...] | None,
 ) -> None:  # fmt: skip
-    """Nothing changes before the job is decided; then old data in the mode's reach goes, or refuses
-    the job (None), and nothing of that stays; old data elsewhere does not matter."""
+    """Old data in its reach goes with the decision, or refuses the job (None); other data stays."""
     old_data(s3, *old)
 
     def write() -> None:
@@ -287,11 +276,8 @@ def test_what_a_mode_means_for_old_data(
 
 
 @pytest.mark.parametrize("verb", ["create_upload", "put_part", "put"])
-def test_a_task_that_fails_leaves_nothing_and_another_attempt_commits(
-    s3: MemoryStore, tmp_path: Path, verb: str
-) -> None:
-    """The third request of a kind, or the pendingset's, is refused: all uploads of the attempt are
-    aborted, its local files are gone, and its second attempt is the task."""
+def test_a_task_that_fails_leaves_nothing(s3: MemoryStore, tmp_path: Path, verb: str) -> None:
+    """At any request: its uploads are aborted, its files gone, and another attempt is the task."""
     job = start(tmp_path)
     names = [f"{number}.csv" for number in range(5)]
     nth = Nth(1 if verb == "put" else 3)
@@ -308,9 +294,7 @@ def test_a_task_that_fails_leaves_nothing_and_another_attempt_commits(
     assert set(visible(s3)) == {f"t/{name}" for name in names}
 
 
-def test_a_job_that_is_aborted_aborts_what_its_tasks_have_uploaded(
-    s3: MemoryStore, tmp_path: Path
-) -> None:
+def test_an_aborted_job_aborts_what_its_tasks_uploaded(s3: MemoryStore, tmp_path: Path) -> None:
     """A committed task's uploads go, and a task that was still writing can commit no more."""
     job = start(tmp_path)
     task_with(job, 1, "a", "b").commit()
@@ -324,8 +308,7 @@ def test_a_job_that_is_aborted_aborts_what_its_tasks_have_uploaded(
 
 
 def test_tasks_without_files_commit(s3: MemoryStore, tmp_path: Path) -> None:
-    """A task that wrote nothing, one with an empty directory, and one with hidden files only: each
-    is committed with no file. Hadoop asks `needsTaskCommit` and skips them."""
+    """With nothing, an empty directory, or hidden files only; Hadoop skips such tasks."""
     job = start(tmp_path)
     empty = job.task(2)
     empty.directory()
@@ -341,9 +324,7 @@ def test_tasks_without_files_commit(s3: MemoryStore, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*/*"))
 
 
-def test_a_file_of_many_blocks_is_uploaded_from_disk_in_parts(
-    s3: MemoryStore, tmp_path: Path
-) -> None:
+def test_a_file_of_many_blocks_is_uploaded_in_parts(s3: MemoryStore, tmp_path: Path) -> None:
     """30 MiB, and an empty file beside it: each byte is where it was."""
     job = start(tmp_path)
     task = task_with(job, 1, "empty")
@@ -358,11 +339,8 @@ def test_a_file_of_many_blocks_is_uploaded_from_disk_in_parts(
     assert "t/empty" in visible(s3)
 
 
-def test_a_disk_that_takes_no_more_ends_the_attempt_and_not_the_job(
-    s3: MemoryStore, tmp_path: Path
-) -> None:
-    """The system itself refuses a write in the middle: the file has failed, the task cannot be
-    committed without it, and another attempt is the task."""
+def test_a_full_disk_ends_the_attempt_and_not_the_job(s3: MemoryStore, tmp_path: Path) -> None:
+    """The system refuses a write in the middle: no commit without the file; another attempt may."""
     job = start(tmp_path)
     task = task_with(job, 1, "before")
     file = task.open("large")

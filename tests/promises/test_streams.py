@@ -177,8 +177,7 @@ COPY = "s3://bucket/copy"
 def test_a_copied_checkpoint_is_refused_and_its_rows_are_not_passed_over(
     s3: MemoryStore, number: int
 ) -> None:
-    """A copy has the query id of its original, and other rows. Nothing is decided, and the error
-    says what to do; the original goes on."""
+    """It has its original's query id, and other rows: nothing is decided; the original goes on."""
     publish(6)
     publish(7)
     job, results = run_of(number, checkpoint=COPY)
@@ -193,11 +192,8 @@ def test_a_copied_checkpoint_is_refused_and_its_rows_are_not_passed_over(
 
 
 @pytest.mark.parametrize("by", ["the original", "a run that dies"])
-def test_a_run_that_is_aborted_by_another_is_not_told_that_its_batch_is_published(
-    still: MemoryStore, by: str
-) -> None:
-    """A copy claims, and is paused: the original settles it and publishes its own rows; or a new
-    driver aborts its job, and publishes nothing."""
+def test_a_run_that_another_aborted_is_no_skipped_one(still: MemoryStore, by: str) -> None:
+    """A copy claims, and the original settles it; or a new driver does, and publishes nothing."""
     job, results = run_of(7, checkpoint=COPY if by == "the original" else CHECKPOINT)
 
     def other() -> None:
@@ -217,8 +213,7 @@ def test_a_run_that_is_aborted_by_another_is_not_told_that_its_batch_is_publishe
 
 
 def test_a_checkpoint_that_was_moved_goes_on(s3: MemoryStore) -> None:
-    """Its next batch is published. A batch that it replays is passed over as soon as the ledger
-    names no checkpoint, as the error says; ledgers of earlier versions name none."""
+    """A batch that it replays is passed over once the ledger names no checkpoint; no later one."""
     publish(7)
     told = ledger(s3)
     del told["checkpoint"]
@@ -242,8 +237,7 @@ def test_a_checkpoint_that_was_moved_goes_on(s3: MemoryStore) -> None:
 def test_a_commit_that_is_cut_at_any_request_counts_once(
     fresh: Fresh, deed: Callable[[], None], after: bool, operator: str
 ) -> None:
-    """The query starts again with the same batch, and goes on with the next, also if an operator
-    has finished the job before; without the ledger the batch would be published once more."""
+    """The query runs it again, and goes on, also where an operator has ended the job before."""
     for number, store, job, results in each_request(fresh):
         at = At(store, Nth(number), deed, after=after)
         with suppress(Crash, mc.MagicError):
@@ -266,8 +260,7 @@ def test_a_commit_that_is_cut_at_any_request_counts_once(
 
 
 def test_a_driver_that_is_paused_at_any_request_publishes_nothing_twice(fresh: Fresh) -> None:
-    """An old driver stands still while a new one runs the same batch and the next. The old one is
-    told the truth: its batch is published by it, or by the other; or that it was aborted."""
+    """A new one runs its batch and the next; the old one is told who published, or of its abort."""
     told = set()
     for number, store, job, results in each_request(fresh):
 
@@ -286,8 +279,7 @@ def test_a_driver_that_is_paused_at_any_request_publishes_nothing_twice(fresh: F
 
 
 def test_a_run_that_cannot_be_settled_stops_the_next(still: MemoryStore) -> None:
-    """The job before is decided, and its files cannot be completed now: nothing is decided, the
-    remedy names that job, and later the batch is there once."""
+    """It is decided, and not completed: the remedy names it; later the batch is there once."""
     first, _ = dead(still, record_put("committing"), after=True)
     job, results = run_of(7)
     still.before = raising("complete_upload", PermissionDenied("no"))
@@ -306,8 +298,7 @@ def test_a_run_that_cannot_be_settled_stops_the_next(still: MemoryStore) -> None
 
 
 def test_a_ledger_that_cannot_be_written_leaves_the_job_unfinished(still: MemoryStore) -> None:
-    """All files are visible, and the call says what is missing; the next run of the batch, without
-    the fault, finishes the job and publishes nothing more."""
+    """All is visible, and what is missing is told; the next run finishes, and publishes no more."""
     job, results = run_of(7)
     writes = []
 
@@ -340,11 +331,8 @@ def test_an_operator_may_take_a_broken_ledger_as_it_is(still: MemoryStore) -> No
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["deleted", "with another claim"])
-def test_a_ledger_that_does_not_name_the_claim_is_told_and_left(
-    still: MemoryStore, named: bool
-) -> None:
-    """Somebody has changed it while the batch was published: what another job has not published is
-    not said to be."""
+def test_a_ledger_without_the_claim_is_told_and_left(still: MemoryStore, named: bool) -> None:
+    """Somebody has changed it: what another job has not published is not said to be."""
     job, results = run_of(7)
     other, _ = run_of(8)
     claim = {"job": other.id, "uuid": other.uuid, "batch": 8}
@@ -365,11 +353,8 @@ def test_a_ledger_that_does_not_name_the_claim_is_told_and_left(
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_a_job_that_is_given_up_leaves_its_word_in_the_ledger(
-    still: MemoryStore, broken: bool
-) -> None:
-    """The driver died before it wrote the ledger; its visible files stay, so the batch is done. A
-    ledger that cannot be told is named: the query may publish the batch once more."""
+def test_a_job_given_up_leaves_its_word_in_the_ledger(still: MemoryStore, broken: bool) -> None:
+    """Its visible files stay: the batch is done; a ledger that cannot say so is told."""
     job, _ = dead(still, writes_of_ledger(2))
     if broken:
         still.put_object(LEDGER, b"{}")
@@ -382,8 +367,7 @@ def test_a_job_that_is_given_up_leaves_its_word_in_the_ledger(
 
 
 def test_a_commit_that_is_called_again_says_the_same(s3: MemoryStore) -> None:
-    """By the same handle, and by another process: also of a run that was skipped. Another number
-    for the job is a mistake of the caller."""
+    """By any handle, also of a skipped run; another number for the job is the caller's mistake."""
     job, results = run_of(7)
     batch = mc.StreamBatch(QUERY, 7)
     assert [job.commit(results, batch=batch).outcome for _ in range(2)] == ["committed"] * 2
@@ -409,7 +393,7 @@ def test_a_job_of_a_query_is_not_committed_without_its_batch(s3: MemoryStore) ->
     assert commit(job, results, 7).outcome == "committed"
 
 
-def test_a_job_without_checkpoint_may_be_a_batch_and_so_may_one_without_tasks(
+def test_a_job_without_checkpoint_or_tasks_may_be_a_batch(
     s3: MemoryStore,
 ) -> None:
     """As a function for `foreachBatch` has it; an empty batch is published like any other."""
@@ -424,8 +408,7 @@ def test_a_job_without_checkpoint_may_be_a_batch_and_so_may_one_without_tasks(
 def test_a_batch_far_below_is_passed_over_with_a_warning(
     s3: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An engine replays its last batch only: a number that goes back further may come of another
-    checkpoint, with other rows."""
+    """An engine replays its last batch only: this one may come of another checkpoint."""
     publish(6)
     publish(7)
     with caplog.at_level(logging.WARNING, "magic_committer"):
@@ -438,11 +421,8 @@ def test_a_batch_far_below_is_passed_over_with_a_warning(
 
 
 @pytest.mark.parametrize("undone", [False, True])
-def test_an_abort_without_messages_finds_the_query_s_running_jobs(
-    s3: MemoryStore, undone: bool
-) -> None:
-    """By the checkpoint; jobs of other queries are left, and one that is decided, also one that an
-    operator undoes: the next run of the query ends it."""
+def test_an_abort_finds_the_running_jobs_of_the_query(s3: MemoryStore, undone: bool) -> None:
+    """By the checkpoint; others' stay, and what is decided, also where an operator undoes it."""
     running, _ = run_of(7)
     others = [mc.start(DEST), mc.start(DEST, checkpoint="s3://bucket/other")]
     left, _ = dead(s3, lambda r: r.verb == "complete_upload", number=8)
@@ -458,8 +438,7 @@ def test_an_abort_without_messages_finds_the_query_s_running_jobs(
 
 
 def test_an_abort_passes_over_a_job_that_ends_at_this_moment(s3: MemoryStore) -> None:
-    """Between the look and the abort its driver commits, and deletes the record: that is no error,
-    and the other jobs are aborted."""
+    """Its driver commits between look and abort: no error, and the other jobs are aborted."""
     jobs = dict([run_of(7), run_of(8)])
     reads: list[str] = []
 
@@ -523,7 +502,7 @@ def test_whoever_takes_a_job_by_its_id_must_name_its_checkpoint(s3: MemoryStore)
         (lambda job: mc.start(DEST, checkpoint=""), "the same in every run of the query"),
     ],
 )
-def test_a_plain_mistake_is_refused_at_once(
+def test_a_plain_mistake_is_refused(
     s3: MemoryStore, call: Callable[[Any], object], said: str
 ) -> None:
     """Nothing is sent, and the hint says what to pass."""
@@ -544,8 +523,7 @@ def test_a_ledger_of_another_query_is_refused(s3: MemoryStore) -> None:
 
 
 def test_a_query_in_complete_mode_goes_on_after_a_crash(fresh: Fresh) -> None:
-    """Each batch is the whole result; mode `replace` excludes others: the next run settles the
-    crashed one when it starts."""
+    """Each batch is the whole result, and excludes others: the next run settles the crashed one."""
     for number, store, job, results in each_request(fresh, "replace", 3):
         dies_at(store, Nth(number), lambda job=job, results=results: commit(job, results, 7))  # type: ignore[misc]
         for batch in (7, 8):
@@ -556,8 +534,7 @@ def test_a_query_in_complete_mode_goes_on_after_a_crash(fresh: Fresh) -> None:
 
 @pytest.mark.parametrize("given", [False, True], ids=["another query's run", "a start with an id"])
 def test_a_start_that_settles_nothing_meets_a_conflict(s3: MemoryStore, given: bool) -> None:
-    """A run of another query excludes the job like any other; and an id was used by the try that
-    met the crashed run."""
+    """Another query's run excludes it like any job; an id was used by the try that met a crash."""
     if given:
         job, _ = decided(s3, "replace")
     else:
@@ -568,8 +545,7 @@ def test_a_start_that_settles_nothing_meets_a_conflict(s3: MemoryStore, given: b
 
 
 def test_one_batch_in_so_many_looks_at_old_records(machine: Machine) -> None:
-    """A batch a second does not read a hundred records a second; and what the batches leave is
-    deleted in the end, with room to spare."""
+    """Not a hundred records a second; and what the batches leave is deleted in the end."""
     assert DELETED_MAX >= 2 * BATCHES_PER_LOOK
     for number in range(BATCHES_PER_LOOK + 1):
         publish(number)
@@ -586,11 +562,10 @@ def test_one_batch_in_so_many_looks_at_old_records(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("finished", ["by recover", "not at all"])
-def test_a_job_that_completes_while_it_is_given_up_leaves_its_word_in_the_ledger(
+def test_a_job_that_completes_while_given_up_tells_the_ledger(
     s3: MemoryStore, finished: str
 ) -> None:
-    """force_abort sees a decided job; before it can be undone, another process makes its files
-    visible, and dies before the ledger says so. The batch is not run again."""
+    """Another makes its files visible, and may die before the ledger says so: no second run."""
     job, _ = decided(s3)
 
     def complete() -> None:
@@ -614,8 +589,7 @@ def test_a_job_that_completes_while_it_is_given_up_leaves_its_word_in_the_ledger
 def test_a_claim_whose_job_has_no_record_is_told(
     s3: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Somebody has deleted the job while its batch was being published: its driver is told that
-    nobody knows; the next run publishes the batch, and warns that rows may be twice."""
+    """Somebody deleted it while its batch was published: the next run warns of rows twice."""
     job, results = run_of(7)
 
     def delete() -> None:
@@ -677,11 +651,10 @@ def test_a_start_that_cannot_settle_a_crashed_run_names_it(s3: MemoryStore) -> N
 
 
 @pytest.mark.parametrize("ends", [True, False], ids=["it ends", "it dies"])
-def test_a_claimant_that_decides_while_it_is_settled_is_looked_at_again(
+def test_a_claimant_that_decides_is_looked_at_again(
     s3: MemoryStore, ends: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is to be aborted, and its driver decides it at that moment: it is finished, and nobody is
-    warned of rows that are there twice."""
+    """It is to be aborted, and is decided just then: it is finished, and nobody is warned."""
     job, results = dead(s3, record_put("committing"))
 
     def decide() -> None:
@@ -699,8 +672,7 @@ def test_a_claimant_that_decides_while_it_is_settled_is_looked_at_again(
 
 
 def test_ctrl_c_while_another_run_is_settled_tells_of_both_jobs(fresh: Fresh) -> None:
-    """A run died once it was decided, and the next one finishes it: the note says what is known of
-    its own job, and no report is another job's."""
+    """The note says what is known of its own job, and no report is another job's."""
     both = 0
     for number in range(1, 200):
         with fresh(StillClock()) as store:

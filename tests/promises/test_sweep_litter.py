@@ -44,8 +44,7 @@ def open_ids(s3: MemoryStore) -> list[str]:
 
 
 def test_a_leftover_that_names_a_key_outside_names_nothing(s3: MemoryStore) -> None:
-    """I6: a pendingset of ours that names an upload outside the destination costs nobody that
-    upload, and the report says so."""
+    """I6: a set of ours names an upload outside the destination: that stays, and is told."""
     job = mc.start(DEST)
     result = committed_task(job, "1", {"a.csv": b"1"})
     outside = s3.start_upload("elsewhere/b.csv")
@@ -66,8 +65,7 @@ def test_a_leftover_of_another_run_names_nothing(s3: MemoryStore) -> None:
 
 
 def test_a_leftover_pending_of_a_committed_file_costs_no_object(s3: MemoryStore) -> None:
-    """I2: a `.pending` that its attempt could not delete names an upload of the plan: no abort is
-    sent for it, for there are stores where that takes the completed object."""
+    """I2: it names an upload of the plan: there are stores where an abort takes the object."""
     job = mc.start(DEST)
     sent: list[str] = []
     s3.after = lambda request, _: sent.append(request.verb)
@@ -104,8 +102,7 @@ def test_as_many_uploads_as_a_report_names_are_told_of_no_more(
 
 
 def test_an_abort_of_a_running_job_looks_for_no_object(s3: MemoryStore) -> None:
-    """Nobody can have completed an upload of a job that never was decided: its uploads are aborted
-    and proved gone, and no request is sent for what they might have become."""
+    """Nobody can have completed its uploads: they are proved gone, and nothing more is asked."""
     job = job_of({"a.csv": b"a"})
     looked: list[str] = []
     s3.before = lambda r: looked.append(r.key) if r.verb == "head" else None
@@ -116,8 +113,7 @@ def test_an_abort_of_a_running_job_looks_for_no_object(s3: MemoryStore) -> None:
 
 
 def test_an_upload_of_the_plan_that_is_listed_still_hides_no_other() -> None:
-    """I4: a listing that lags behind shows what the job has completed, and behind it the upload of
-    a killed attempt: that one is aborted."""
+    """I4: a lagging listing shows what was completed, and behind it what is to be aborted."""
     with costly_store() as s3:
         job = job_of({"a.csv": b"a"})
         killed(job, "2", "z.csv", unique=True)
@@ -148,8 +144,7 @@ def killed_tasks(s3: MemoryStore) -> mc.Job:
 @pytest.mark.parametrize("verb", ["abort_upload", "list_parts"])
 @pytest.mark.parametrize("failure", FAILURES)
 def test_what_fails_once_is_done_again(s3: MemoryStore, verb: str, failure: str) -> None:
-    """Every third abort, or proof, fails once: all uploads are gone afterwards, each proved by a
-    plain "no such upload" behind its last abort, and the report has nothing to warn of."""
+    """Each upload is proved gone behind its last abort, and the report has nothing to warn of."""
     job = killed_tasks(s3)
     told: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
     failed: set[str] = set()

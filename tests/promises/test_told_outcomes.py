@@ -60,7 +60,7 @@ def swap(request: Request) -> bool:
 
 @pytest.mark.parametrize("within", [False, True])
 @pytest.mark.parametrize("verb", ["commit", "abort"])
-def test_a_refusal_after_an_unanswered_decision_is_unknown(
+def test_a_refusal_after_an_unanswered_swap_is_unknown(
     s3: MemoryStore, verb: str, within: bool
 ) -> None:
     """I10: the first sending may land after the second was refused: "not decided" is not said."""
@@ -89,11 +89,10 @@ def test_a_refusal_after_an_unanswered_setup_is_unknown(s3: MemoryStore, within:
 
 
 @pytest.mark.parametrize("error", [expired(), BUSY])
-def test_a_store_that_fails_after_the_decision_never_says_that_nothing_was_decided(
+def test_a_failure_after_the_decision_undecides_nothing(
     s3: MemoryStore, error: mc.StoreError
 ) -> None:
-    """I10: from the deciding swap on every failure of any request is `CommitIncomplete`, or a
-    warning of a committed job."""
+    """I10: each is `CommitIncomplete`, or a warning of a committed job, at any request."""
 
     def one(moment: int) -> bool:
         """Fail at one request after the decision; False if there are not so many."""
@@ -114,11 +113,10 @@ def test_a_store_that_fails_after_the_decision_never_says_that_nothing_was_decid
 
 @pytest.mark.parametrize("accepted", [False, True])
 @pytest.mark.parametrize("error", [expired(), BUSY])
-def test_a_replaced_file_that_cannot_be_deleted_is_told(
+def test_a_replaced_file_that_is_not_deleted_is_told(
     s3: MemoryStore, error: mc.StoreError, accepted: bool
 ) -> None:
-    """I10: nobody is told "committed" while old data stays; who finishes the job deletes it. I5:
-    one that can never be deleted (Object Lock) may be taken as it is."""
+    """I10, I5: who finishes the job deletes it; one that never can be may be taken as it is."""
     s3.put_object("t/old.csv", b"old")
     job = job_of({"new.csv": b"new"}, mode="replace")
 
@@ -140,8 +138,7 @@ def test_a_replaced_file_that_cannot_be_deleted_is_told(
 
 @pytest.mark.parametrize("error", [expired(), InvalidRequest("no", status=400)])
 def test_a_marker_that_was_taken_away_comes_back(s3: MemoryStore, error: mc.StoreError) -> None:
-    """I8: ``replace`` has deleted the old `_SUCCESS`; one refusal at the new one leaves the job to
-    be finished, and who finishes it writes it."""
+    """I8: ``replace`` has deleted the old one, the new one is refused: who finishes writes it."""
     s3.put_object("t/_SUCCESS", b"")
     job = job_of({"new.csv": b"new"}, mode="replace")
 
@@ -173,8 +170,7 @@ def test_a_generator_that_an_earlier_call_has_used_up_commits_nothing(s3: Memory
 
 
 def test_what_an_iterator_left_after_an_error_is_not_the_whole_job(s3: MemoryStore) -> None:
-    """I2: a pool's iterator raises for one task, and goes on: the rest of it is a part of the
-    job."""
+    """I2: a pool's iterator raises for one task, and goes on: the rest of it is a part."""
     s3.put_object("t/old.csv", b"old")
     job = mc.start(DEST, mode="replace", accept="results")
     done = [committed_task(job, name, {f"{name}.csv": b"1"}) for name in ("0", "2")]
@@ -194,8 +190,7 @@ def test_what_an_iterator_left_after_an_error_is_not_the_whole_job(s3: MemorySto
 
 
 def test_a_decided_job_is_finished_whatever_results_are_passed(s3: MemoryStore) -> None:
-    """I10: the first call could not tell that it decided; the second has the used-up generator, and
-    nobody says that nothing was decided."""
+    """I10: the first call could not tell; the second has a used-up generator, and commits."""
     job = mc.start(DEST)
     results = iter([committed_task(job, "1", {"a.csv": b"1"})])
 
@@ -234,9 +229,7 @@ def test_a_job_that_is_said_to_be_empty_is_committed_and_says_so(s3: MemoryStore
 
 
 @pytest.mark.parametrize("wrong", [{"files": 1}, {"bytes": 1}])
-def test_a_result_that_names_no_pendingset_but_files_is_refused(
-    s3: MemoryStore, wrong: dict[str, int]
-) -> None:
+def test_a_result_of_files_without_a_set_is_refused(s3: MemoryStore, wrong: dict[str, int]) -> None:
     """I2: its file would be dropped without a word."""
     job = mc.start(DEST)
     result = TaskCommit.from_dict({**TaskCommit(job.uuid, "1", "a").to_dict(), **wrong})
@@ -247,7 +240,7 @@ def test_a_result_that_names_no_pendingset_but_files_is_refused(
 
 @pytest.mark.parametrize("landed", [True, False])
 @pytest.mark.parametrize("job_id", [None, "j"])
-def test_a_start_that_was_interrupted_leaves_no_live_job(
+def test_an_interrupted_start_leaves_no_live_job(
     s3: MemoryStore, job_id: str | None, landed: bool
 ) -> None:
     """I4: Ctrl-C at the record's PUT: the next ``replace`` is not told that a job lives."""
@@ -275,11 +268,10 @@ def refused(s3: MemoryStore) -> mc.Job:
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_a_refused_file_is_told_with_the_stores_words(
+def test_a_refused_file_is_told_in_the_stores_words(
     s3: MemoryStore, refused: mc.Job, lost: bool
 ) -> None:
-    """It is unresolved, for waiting does not mend it, and is no lost upload, also beside one: the
-    way out is said, and that a file which is taken as it is is never published."""
+    """Waiting does not mend it, and it is no lost upload: the ways out are said."""
     if lost:
         s3.delete_object("t/1.csv")
     with pytest.raises(mc.CommitIncomplete, match="refused by the store") as raised:
@@ -294,11 +286,10 @@ def test_a_refused_file_is_told_with_the_stores_words(
 
 
 @pytest.mark.parametrize("seen", [True, False])
-def test_a_refused_file_that_is_accepted_is_told_as_unpublished_if_that_was_seen(
+def test_an_accepted_file_is_told_as_unpublished(
     s3: MemoryStore, refused: mc.Job, seen: bool
 ) -> None:
-    """Its upload is aborted, and all others are visible; where the store does not tell what is
-    there after the abort, the report says just that."""
+    """Where the store does not tell what is there after the abort, the report says just that."""
     unread = lambda: failing(s3, "head", "t/2.csv", Unanswered("no answer"))  # noqa: E731
     At(s3, "abort_upload" if not seen else "none", unread, after=True)
     done = mc.recover(DEST, refused.id, accept=["t/2.csv"])

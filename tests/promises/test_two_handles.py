@@ -92,8 +92,7 @@ def abort_with_a_commit_before(s3: MemoryStore, accept: Accept, number: int) -> 
 
 @pytest.mark.parametrize("accept", ["listing", "results"])
 def test_an_abort_beside_a_commit_never_takes_files_of_a_decided_job(accept: Accept) -> None:
-    """I2: wherever the aborting handle is paused, the other one either commits, and the decided job
-    completes whole, or is refused; both happen."""
+    """I2: wherever it is paused the other one commits, and the job is whole, or is refused."""
     outcomes = []
     for number in range(1, 50):
         with memory_store() as s3:
@@ -125,8 +124,7 @@ def test_an_aborted_attempt_is_never_committed_and_says_what_to_do(s3: MemorySto
 
 
 def test_a_tombstone_is_a_pendingset_that_hadoop_can_read(s3: MemoryStore) -> None:
-    """I6, I2: it is valid by S3A's rules, holds no commits, and names job, task and attempt; a
-    commit by listing passes over it without a word, and sweeps it."""
+    """I6, I2: valid by S3A's rules, without commits; a listing passes over it, and sweeps it."""
     job = mc.start(DEST)
     one_file(job, attempt="a").abort()
     (key,) = tombstones(s3)
@@ -167,8 +165,7 @@ def test_aborting_is_repeatable_by_every_handle(s3: MemoryStore) -> None:
 
 @pytest.mark.parametrize("late", [True, False], ids=["after the sweep", "without an answer"])
 def test_a_tombstone_is_known_and_taken_back_when_it_is_late(s3: MemoryStore, late: bool) -> None:
-    """I4: the aborter is paused before its claim, the job is aborted and swept: nothing is left.
-    I5: a claim that lost its answer, and is sent again, meets what it stored itself."""
+    """I4: the job was swept meanwhile. I5: a claim that lost its answer meets itself."""
     job = mc.start(DEST)
     task = one_file(job, attempt="a")
     at = At(s3, SET, job.abort if late else unanswered, after=not late)
@@ -184,8 +181,7 @@ def test_a_tombstone_is_known_and_taken_back_when_it_is_late(s3: MemoryStore, la
 
 @pytest.mark.parametrize("claim", ["lost", "landed", "refused"])
 def test_a_claim_that_is_not_known_to_be_taken_undoes_nothing(s3: MemoryStore, claim: str) -> None:
-    """I2: the uploads stay until it is known whether the key is taken: the abort is repeated. Who
-    has no right to claim may commit."""
+    """I2: the uploads stay until the abort is repeated; who has no right to claim may commit."""
     job = mc.start(DEST)
     task = one_file(job, attempt="a")
     error = PermissionDenied("no", status=403) if claim == "refused" else Unanswered("no answer")
@@ -211,8 +207,7 @@ def test_a_claim_that_is_not_known_to_be_taken_undoes_nothing(s3: MemoryStore, c
 
 
 def test_a_conflict_is_not_taken_for_a_claim(s3: MemoryStore) -> None:
-    """I2: 409 while the other handle's PUT is under way, and nothing is there yet: the claim is
-    sent again, and meets the set."""
+    """I2: 409, and nothing is there yet: the claim is sent again, and meets the other's set."""
     job = mc.start(DEST)
     task, other = one_file(job, attempt="a"), other_handle(job)
     next_claim: list[At] = []
@@ -230,8 +225,7 @@ def test_a_conflict_is_not_taken_for_a_claim(s3: MemoryStore) -> None:
 
 
 def test_a_fence_that_cannot_be_read_after_the_claim_is_told(s3: MemoryStore) -> None:
-    """I4, I10: the attempt is undone, for its key is taken; that the tombstone may be litter is
-    raised, and an abort that is repeated looks again."""
+    """I4, I10: the attempt is undone; that its tombstone may be litter is raised."""
     job = mc.start(DEST)
     task = one_file(job, attempt="a")
     with refusing(s3, "head *_job.json", Unanswered("no answer")), pytest.raises(Unanswered):
@@ -243,8 +237,7 @@ def test_a_fence_that_cannot_be_read_after_the_claim_is_told(s3: MemoryStore) ->
 
 
 def test_an_object_of_another_run_at_the_key_is_left_alone(s3: MemoryStore) -> None:
-    """I6: a zombie's pendingset under a job id that was used before: the aborter neither takes it
-    for a claim nor deletes it; its uploads wait for the job's end."""
+    """I6: a zombie's set is no claim, and is not deleted; the uploads wait for the job's end."""
     job = mc.start(DEST, job_id="1")
     task = one_file(job, attempt="a")
     key = f"t/__magic_job-1/job-1/00/_{task.attempt_id}.pendingset"
@@ -259,8 +252,7 @@ def test_an_object_of_another_run_at_the_key_is_left_alone(s3: MemoryStore) -> N
 
 @pytest.mark.parametrize("committed", [False, True])
 def test_without_conditions_nothing_is_claimed(s3: MemoryStore, committed: bool) -> None:
-    """I2: with conditional_writes="off" a tombstone would overwrite a set that came in between: the
-    aborter looks, as S3A does, and writes nothing."""
+    """I2: a tombstone would overwrite a set that came between: the aborter looks, as S3A does."""
     job = mc.start(DEST, options=mc.Options(conditional_writes="off"))
     task, other = one_file(job, attempt="a"), other_handle(job)
     if committed:
@@ -300,12 +292,10 @@ def held(s3: MemoryStore, task: mc.Task, *errors: StoreError) -> list[Request]:
 
 @pytest.mark.parametrize("landed", [False, True])
 @pytest.mark.parametrize("track", ["memory", "s3"])
-def test_a_claim_ends_the_doubt_of_a_put_without_an_answer(
+def test_a_claim_ends_the_doubt_of_an_unanswered_put(
     s3: MemoryStore, track: Track, landed: bool
 ) -> None:
-    """I2, I4: the pendingset's PUT is under way for ever: an abort claims the key, so that it can
-    never land, and undoes the attempt; a driver that lists finds no task. If it has landed after
-    all, the attempt is committed, and cannot be aborted."""
+    """I2, I4: its set can never land, and the attempt is undone; or it has landed, and counts."""
     job = mc.start(DEST, track=track)
     task = one_file(job)
     late = held(s3, task, LOST)
@@ -327,12 +317,10 @@ def test_a_claim_ends_the_doubt_of_a_put_without_an_answer(
 
 @pytest.mark.parametrize("track", ["memory", "s3"])
 @pytest.mark.parametrize("attempts", [1, 2])
-def test_a_put_that_was_once_unanswered_is_never_called_refused(
+def test_a_put_that_may_land_is_never_called_refused(
     s3: MemoryStore, track: Track, attempts: int
 ) -> None:
-    """I2: the first PUT of the pendingset is late, the second is refused (an expired token); or the
-    adapter sent one twice. The refusal says nothing of the first: the attempt keeps its hands off,
-    the first lands, a driver that lists accepts it, and commits it whole."""
+    """I2: a refusal of the second try says nothing of the first: it lands, and is committed."""
     job = mc.start(DEST, track=track)
     task = one_file(job)
     refused = PermissionDenied("expired", status=403, attempts=attempts)
@@ -351,8 +339,7 @@ def test_a_put_that_was_refused_at_once_is_undone(s3: MemoryStore) -> None:
 
 
 def test_a_set_that_cannot_be_read_after_a_412_is_not_called_refused(s3: MemoryStore) -> None:
-    """I2: the adapter's second try met its own first (412), and reading it back is refused: the
-    refusal is of the read, the set is stored."""
+    """I2: the second try met the first, and the refusal is of the read: the set is stored."""
     job = mc.start(DEST, track="memory")
     task = one_file(job)
 

@@ -66,11 +66,10 @@ def decided(s3: MemoryStore, *, mode: Mode = "append") -> mc.Job:
 
 
 @pytest.mark.parametrize("error", [DENIED, InvalidRequest("a key is needed", status=400)])
-def test_an_open_upload_that_nobody_may_see_is_never_called_gone(
+def test_an_open_upload_nobody_may_see_is_never_called_gone(
     s3: MemoryStore, error: StoreError
 ) -> None:
-    """I10: 403 on Complete and on ListParts after the decision: the files are unfinished, nobody is
-    told to accept what is there, and once it is allowed again the job is completed, whole."""
+    """I10: after the decision its file is unfinished; nobody is told to accept what is there."""
     job = decided(s3)
     s3.before = denying("complete_upload", "list_parts", error=error)
     for step in (lambda: mc.attach(DEST, "j").commit(), lambda: mc.recover(DEST, "j")):
@@ -89,9 +88,7 @@ def test_an_open_upload_that_nobody_may_see_is_never_called_gone(
 
 
 @pytest.mark.parametrize("verb", ["list_parts", "head"])
-def test_an_upload_that_cannot_be_told_is_not_told_to_be_missing(
-    s3: MemoryStore, verb: str
-) -> None:
+def test_an_upload_that_cannot_be_told_is_not_missing(s3: MemoryStore, verb: str) -> None:
     """I10: inspect says that it may not be looked at; nobody calls it unresolved."""
     decided(s3)
     for upload in s3.open_uploads():
@@ -141,7 +138,7 @@ def blind(s3: MemoryStore) -> MemoryStore:
 
 @pytest.mark.parametrize("verb", ["list_parts", "list_uploads"])
 @pytest.mark.parametrize("error", [DENIED, Unanswered("no answer")])
-def test_a_check_that_could_not_be_made_decides_nothing(
+def test_a_check_that_is_not_made_decides_nothing(
     blind: MemoryStore, error: StoreError, verb: str
 ) -> None:
     """I10: the error is raised, the job runs on, and the same call commits it later."""
@@ -167,9 +164,7 @@ FAILED = PreconditionFailed("precondition failed", status=412)
 def test_a_refused_complete_without_condition_undoes_nothing(
     s3: MemoryStore, mode: Mode, error: StoreError
 ) -> None:
-    """I2: a store that answers Complete with 409 for ever, as versitygw where `f` is a file and the
-    job writes `f/g`: the job is incomplete, names the key, and deletes nothing of what it has
-    completed; once the store lets it, it is finished."""
+    """I2: 409 for ever, as versitygw for `f/g` where `f` is a file: named, and finished later."""
     s3.put_object("t/f", b"a neighbour's")
     job_of({"a.csv": b"1", "f/g": b"22"}, job_id="j", mode=mode)
     s3.before = denying("complete_upload", key="f/g", error=error)
@@ -189,8 +184,7 @@ def test_a_refused_complete_without_condition_undoes_nothing(
 def test_a_conflict_with_nothing_reverts_no_job(
     s3: MemoryStore, mode: Mode, error: StoreError
 ) -> None:
-    """I2: modes that fail: one 409 with nothing at the key is passed over; one that stays is
-    unfinished, and what is visible stays."""
+    """I2: modes that fail: a 409 with nothing at the key is passed over; one that stays is told."""
     first = job_of({"dt=1/a.csv": b"1"}, mode=mode)
     once = At(s3, "complete_upload", error)
     assert first.commit().outcome == "committed"
@@ -244,9 +238,7 @@ def complete(s3: MemoryStore, key: str) -> None:
 
 
 def test_a_revert_is_not_told_while_an_upload_can_be_completed() -> None:
-    """I3: aborts that do not take leave the job `reverting`; a file that is completed then is not
-    visible for good: the next revert deletes it, also one that is completed between its first
-    abort, which does not take, and its second."""
+    """I3: aborts that do not take leave it `reverting`; what is completed meanwhile is deleted."""
     with deaf_store(99) as (s3, _):
         job = decided(s3)
         with pytest.raises(mc.AbortIncomplete, match="still open") as raised:
@@ -275,11 +267,10 @@ REVERT_FAILS = {
 
 @pytest.mark.parametrize("error", [DENIED, Unanswered("no answer"), CONFLICT])
 @pytest.mark.parametrize("what", REVERT_FAILS)
-def test_what_fails_in_a_revert_is_told_as_incomplete_and_done_again(
+def test_what_fails_in_a_revert_is_done_again(
     machine: Machine, what: str, error: StoreError
 ) -> None:
-    """I3, I10: the job is decided, so it is AbortIncomplete whatever failed; it is never told as
-    reverted before, nor as committed; the same call finishes it."""
+    """I3, I10: whatever failed, it is AbortIncomplete, never reverted or committed."""
     job, s3 = machine.job("committing"), machine.s3
     with refusing(s3, REVERT_FAILS[what], error), pytest.raises(mc.AbortIncomplete) as raised:
         mc.abort(DEST, job.id, revert=True)
@@ -305,11 +296,10 @@ def test_a_plan_that_cannot_be_read_for_a_revert_is_told_as_incomplete(machine: 
 
 @pytest.mark.parametrize("error", [DENIED, Unanswered("no answer")])
 @pytest.mark.parametrize("verb", ["put", "get"])
-def test_a_record_that_fails_after_the_undoing_is_told_as_incomplete(
+def test_a_record_that_fails_after_the_undoing_is_told(
     machine: Machine, verb: str, error: StoreError
 ) -> None:
-    """I10: all is undone, and the record cannot be written (or, after a failure, not even be read):
-    AbortIncomplete, no bare error of the store."""
+    """I10: it cannot be written, nor read after that: AbortIncomplete, no error of the store."""
     job, s3 = machine.job("reverting"), machine.s3
     undone: list[str] = []
 
@@ -328,8 +318,7 @@ def test_a_record_that_fails_after_the_undoing_is_told_as_incomplete(
 
 @pytest.mark.parametrize("when", ["before the revert", "in its sweep"])
 def test_a_revert_costs_a_neighbour_nothing(when: str) -> None:
-    """I6: a neighbour writes over an object of the job, or to a key that the revert has just freed:
-    no abort is sent after the upload that had become the object there."""
+    """I6: one that writes over an object, or to a freed key: no abort hits what is there now."""
     with costly_store() as s3:
         job = half_completed(s3)
         if when == "before the revert":
@@ -394,9 +383,7 @@ def test_a_lagging_listing_is_not_aborted_once_more() -> None:
 
 @pytest.mark.parametrize("there", [True, False])
 def test_where_parts_may_not_be_listed_no_object_is_risked(there: bool) -> None:
-    """I2: the driver died in the sweep, plan and set are gone; an upload of the job's name is
-    listed and its parts may not be. With an object at its key it is left and told, and the record
-    stays; with none it can be aborted."""
+    """I2: plan and set are gone: with an object at its key an upload is left, else aborted."""
     with costly_store() as s3:
         job = mc.start(DEST)
         s3.requests.clear()  # the proof of the store
@@ -424,8 +411,7 @@ def test_where_parts_may_not_be_listed_no_object_is_risked(there: bool) -> None:
 
 
 def test_many_uploads_that_stay_are_named_in_part_and_counted() -> None:
-    """I4: parts outlive the aborts: a hundred uploads are named, the rest is a number; the record
-    and what names them stay, and the next sweep, which aborts each twice, does it."""
+    """I4: a hundred are named, the rest is a number; record and sets stay for the next sweep."""
     with deaf_store(99) as (s3, _):
         job = job_of({"users-name.csv": b"1"})
         for number in range(NAMED_MAX + 7):

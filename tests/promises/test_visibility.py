@@ -28,8 +28,7 @@ from tests.promises.hands import (
 def test_a_job_leaves_its_files_and_its_marker_and_nothing_else(
     s3: MemoryStore, track: Track, accept: Accept
 ) -> None:
-    """I1, I2, I4: before the commit nothing is visible; afterwards there are the files, byte for
-    byte, `_SUCCESS`, and nothing else."""
+    """I1, I2, I4: nothing before the commit; then the files, byte for byte, and `_SUCCESS`."""
     job = mc.start(DEST, track=track, accept=accept)
     results = [committed_task(job, str(n), {f"d={n}/{n}.bin": bytes([n]) * n}) for n in range(4)]
     assert visible(s3) == {}
@@ -43,9 +42,7 @@ def test_a_job_leaves_its_files_and_its_marker_and_nothing_else(
 
 @pytest.mark.parametrize("track", ["memory", "s3"])
 @pytest.mark.parametrize("name", ["a.csv", "b.csv"])
-def test_only_one_attempt_of_a_task_becomes_visible(
-    s3: MemoryStore, name: str, track: Track
-) -> None:
+def test_one_attempt_of_a_task_becomes_visible(s3: MemoryStore, name: str, track: Track) -> None:
     """I2, I9: the accepted one shows; the other, whose input was cut short, leaves nothing."""
     job = job_of({name: b"cut sho"}, accept="results", track=track)
     job.commit([committed_task(job, "1", {"a.csv": b"whole"})])
@@ -53,9 +50,7 @@ def test_only_one_attempt_of_a_task_becomes_visible(
     assert s3.open_uploads() == ()
 
 
-def test_a_listing_commit_takes_the_newest_attempt_of_each_task(
-    s3: MemoryStore, clock: PatientClock
-) -> None:
+def test_a_listing_takes_the_newest_attempt_of_a_task(s3: MemoryStore, clock: PatientClock) -> None:
     """I2: without messages the newest attempt is taken, by the store's clock."""
     job = job_of({"a.csv": b"old", "old.csv": b""})
     clock.sleep(5)
@@ -66,8 +61,7 @@ def test_a_listing_commit_takes_the_newest_attempt_of_each_task(
 
 
 def test_an_aborted_job_leaves_nothing_and_never_shows_anything(s3: MemoryStore) -> None:
-    """I3, I4: abort takes committed and unfinished attempts alike; a late one meets the fence when
-    it commits, and aborts what it made."""
+    """I3, I4: committed and unfinished attempts go; a late one meets the fence, and goes too."""
     job = job_of({"a.csv": b"1"})
     unfinished = killed(job, "2", "b.csv", unique=True)
     late = job.task("3")
@@ -168,8 +162,7 @@ def requests_of_a_job(s3: MemoryStore, mode: Mode) -> list[Request]:
 @pytest.mark.parametrize("forgetful", [False, True])
 @pytest.mark.parametrize("mode", MODES)
 def test_no_late_request_brings_a_file_back(mode: Mode, forgetful: bool) -> None:
-    """When a job is over and its files were taken away, every request of it may land once more, in
-    any order: no file is visible again."""
+    """A job is over, and its files were taken away: each request may land again, in any order."""
     with memory_store(forgetful_complete=forgetful) as s3:
         sent = requests_of_a_job(s3, mode)
         s3.delete(list(visible(s3)))

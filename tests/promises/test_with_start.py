@@ -22,8 +22,7 @@ SEEN = {"t/a.csv": b"1"}
 def test_a_block_that_commits_is_left_alone(
     s3: MemoryStore, caplog: pytest.LogCaptureFixture, error: Exception | None
 ) -> None:
-    """I2: what was committed stays, also where the block is left by an exception, which carries no
-    note about it; nothing more is sent, and nothing is warned of."""
+    """I2: also by an exception, which gets no note; nothing is sent, and nothing is warned of."""
     with caplog.at_level(logging.WARNING), suppress(ValueError), mc.start(DEST) as job:
         report = job.commit([committed_task(job, "1", A)])
         s3.requests.clear()
@@ -97,8 +96,7 @@ def test_the_incomplete_commit_of_another_job_aborts_this_one(s3: MemoryStore) -
 def test_a_job_that_another_process_ended_stays_so(
     s3: MemoryStore, caplog: pytest.LogCaptureFixture, outcome: str, raises: bool
 ) -> None:
-    """I2, I5, I10: leaving normally raises nothing, warns of nothing, and tells how it ended; an
-    exception gets a note where the job is committed all the same."""
+    """I2, I5, I10: nothing is raised or warned of; an exception gets a note if it is committed."""
     boom = ValueError("boom")
     with caplog.at_level(logging.WARNING), suppress(ValueError), mc.start(DEST, job_id="1") as job:
         committed_task(job, "1", A)
@@ -123,8 +121,7 @@ def test_a_job_of_which_nothing_is_left_to_tell_is_unknown(s3: MemoryStore) -> N
 
 @pytest.mark.parametrize("boom", [False, True])
 def test_an_abort_that_fails_is_raised_where_nothing_else_is(s3: MemoryStore, boom: bool) -> None:
-    """I10: with a store that is silent nobody is told "aborted"; the caller's exception goes on,
-    and says how the job is ended."""
+    """I10: nobody is told "aborted"; the caller's exception goes on, and says how it is ended."""
     expected = ValueError if boom else (mc.OutcomeUnknown, mc.StoreError)
     with pytest.raises(expected) as raised, mc.start(DEST, job_id="1") as job:
         s3.before = SILENT
@@ -138,8 +135,7 @@ def test_an_abort_that_fails_is_raised_where_nothing_else_is(s3: MemoryStore, bo
 
 @pytest.mark.parametrize("other", ["attached", "pickled", "by JSON", "of write"])
 def test_a_handle_that_did_not_start_the_job_has_no_block(s3: MemoryStore, other: str) -> None:
-    """A worker that writes ``with job:`` does not abort what the others do: it is told at once. So
-    is who writes ``with write(...).job``, which has a block of its own."""
+    """A worker's ``with job:`` does not abort what others do, nor does ``with write(...).job``."""
     with mc.write(DEST) as writing:
         job = mc.start(DEST)
         ways: dict[str, Callable[[], mc.Job]] = {
@@ -164,9 +160,7 @@ def test_a_block_is_entered_once(s3: MemoryStore) -> None:
         job.__enter__()
 
 
-def test_a_job_in_its_block_is_kept_alive_until_it_is_left(
-    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_in_its_block_is_kept_alive(s3: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver that is silent for a day inside its block is not taken for dead."""
     ends: list[str] = []
 
@@ -181,7 +175,7 @@ def test_a_job_in_its_block_is_kept_alive_until_it_is_left(
     assert ends == ["begun", "ended"]
 
 
-def test_a_refused_start_leaves_no_live_job_where_deletes_have_no_condition(
+def test_a_refused_start_leaves_no_live_job(
     s3: MemoryStore,
 ) -> None:
     """I4: the record cannot be deleted conditionally: it is closed, and shuts nobody out."""

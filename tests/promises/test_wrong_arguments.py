@@ -69,8 +69,7 @@ WRONG_OPTIONS: list[tuple[Any, dict[str, Any], tuple[str, ...]]] = [
 def test_what_is_no_url_and_no_settings_is_told(
     s3: MemoryStore, entry: str, dest: Any, more: dict[str, Any], told: tuple[str, ...]
 ) -> None:
-    """The hint has the call as it was meant (a `Path` makes ``s3:/`` of ``s3://``), with the same
-    names. Values, and what stands before an "@", may be secrets, and are not shown."""
+    """The hint has the call as it was meant; values, and what is before an "@", are not shown."""
     with pytest.raises(TypeError) as raised:
         ENTRIES[entry](dest, **more)
     for words in told:
@@ -91,9 +90,7 @@ UNCLEAR: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("expect", "told"), UNCLEAR)
-def test_an_expectation_that_is_not_clear_is_refused(
-    s3: MemoryStore, expect: Any, told: str
-) -> None:
+def test_an_unclear_expectation_is_refused(s3: MemoryStore, expect: Any, told: str) -> None:
     """I10: it is an error with the ways to say it; the commit can be made again."""
     job = job_of({"a.csv": b"1"})
     s3.requests.clear()
@@ -112,9 +109,7 @@ def test_an_expectation_that_is_clear_is_taken(s3: MemoryStore, expect: Any) -> 
 
 
 def test_what_is_no_list_of_results_is_told(s3: MemoryStore) -> None:
-    """One result (a loop over them would publish the first and lose the others), something else, a
-    list with a task in it, a damaged one: the message has its type. Results are taken as they
-    travelled: as dicts, also by a generator."""
+    """The message has its type; results are taken as they travelled: dicts, by a generator."""
     job = mc.start(DEST)
     results = [committed_task(job, str(n), {f"{n}.csv": b"1"}) for n in range(2)]
     cases: list[tuple[Any, str]] = [
@@ -152,8 +147,7 @@ def test_what_is_no_id_is_told(s3: MemoryStore, call: Callable[[], object], told
 
 
 def test_bytes_into_text_and_text_into_bytes_lose_nothing(s3: MemoryStore) -> None:
-    """The message names file and mode, not the content; what is written before and after stays. So
-    do bytes for a name, a dict for attributes, no mode: each says what to pass."""
+    """The message names file and mode, not the content; what is written before and after stays."""
     with mc.write(DEST) as job:
         make: Any = job.open
         for arguments, told in (
@@ -210,7 +204,7 @@ NO_MODES = {
 @pytest.mark.parametrize("begin", [mc.start, mc.write])
 @pytest.mark.parametrize("word", NO_MODES)
 def test_a_mode_that_is_none_is_told_the_nearest(s3: MemoryStore, begin: Any, word: str) -> None:
-    """A misspelt word costs no request; "ignore" is for Spark: a job cannot skip what comes next."""
+    """A misspelt word costs no request; "ignore" is Spark's: no job skips what comes next."""
     with pytest.raises(mc.OptionError, match=NO_MODES[word]):
         begin(DEST, mode=word)
     assert not s3.requests
@@ -221,7 +215,7 @@ def test_a_mode_that_is_none_is_told_the_nearest(s3: MemoryStore, begin: Any, wo
     [("fail", "replace"), ("error", "overwrite"), ("ErrorIfExists", "overwrite")],
 )
 @pytest.mark.parametrize("late", [False, True])
-def test_hints_speak_in_the_callers_words(
+def test_hints_are_in_the_callers_words(
     s3: MemoryStore, word: Any, replace: str, late: bool
 ) -> None:
     """Data is in the way, at the start or at a copy's commit: the words are never the others'."""
@@ -264,9 +258,7 @@ def test_one_call_writes_a_file(s3: MemoryStore) -> None:
 @pytest.mark.parametrize(
     "encoding", ["utf-16", "utf-32", "UTF16", "utf-16-le", "utf-8-sig", "utf-8"]
 )
-def test_text_has_the_mark_that_its_encoding_has(
-    s3: MemoryStore, encoding: str, tmp_path: Path
-) -> None:
+def test_text_has_the_mark_of_its_encoding(s3: MemoryStore, encoding: str, tmp_path: Path) -> None:
     """Once, as Python's own ``open`` writes it; an empty file has none."""
     with mc.write(DEST) as job:
         for name, texts in (("a", ["1", "2\n"]), ("empty", [])):
