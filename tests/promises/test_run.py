@@ -281,29 +281,6 @@ def test_a_wrong_argument_is_refused(
 # Slow tries ---------------------------------------------------------------------------------------
 
 
-def test_a_straggler_is_tried_twice(s3: MemoryStore, run: Run, threads: ThreadPoolExecutor) -> None:
-    """The second try is accepted; the first one, which ends later, changes nothing."""
-    tried = Counter[int]()
-    goes_on = threading.Event()
-
-    def write(task: mc.Task, number: int) -> int:
-        tried[number] += 1
-        mine = tried[number]
-        with task.open(f"{number}.txt", "w") as file:
-            file.write(str(mine))
-            if number == 0 and mine == 1:
-                goes_on.wait(300)
-        return mine
-
-    report = run(write, range(8), speculate=1.0)
-    assert (report.returned, report.tries) == ((2, *[1] * 7), 9)
-    assert visible(s3)["t/0.txt"] == b"2"
-    goes_on.set()
-    threads.shutdown(wait=True)
-    assert visible(s3)["t/0.txt"] == b"2"
-    assert not s3.open_uploads()
-
-
 # Ctrl-C -------------------------------------------------------------------------------------------
 
 
@@ -404,20 +381,6 @@ def test_a_broken_executor_of_the_callers_ends_it(
         run(items=range(10), executor=Breaking(at_submit=at_submit))
     assert "executor=lambda: ProcessPoolExecutor" in told.value.hint
     assert isinstance(told.value.__cause__, BrokenExecutor)
-    assert nothing_is_left(s3)
-
-
-def test_executors_that_always_break_end_the_job(s3: MemoryStore, run: Run) -> None:
-    """After as many breaks as an item may fail: no loop without an end."""
-    made: list[Executor] = []
-
-    def make() -> Executor:
-        made.append(Breaking())
-        return made[-1]
-
-    with pytest.raises(mc.TaskFailed, match="in flight 3 times when a worker was killed"):
-        run(items=range(10), executor=make, in_flight=1)
-    assert len(made) == 3
     assert nothing_is_left(s3)
 
 

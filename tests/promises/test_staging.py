@@ -294,19 +294,6 @@ def test_a_task_that_fails_leaves_nothing(s3: MemoryStore, tmp_path: Path, verb:
     assert set(visible(s3)) == {f"t/{name}" for name in names}
 
 
-def test_an_aborted_job_aborts_what_its_tasks_uploaded(s3: MemoryStore, tmp_path: Path) -> None:
-    """A committed task's uploads go, and a task that was still writing can commit no more."""
-    job = start(tmp_path)
-    task_with(job, 1, "a", "b").commit()
-    late = task_with(job, 2, "c")
-    assert len(s3.open_uploads()) == 2
-    job.abort()
-    with pytest.raises(mc.MagicError):
-        late.commit()
-    assert visible(s3) == {}
-    assert nothing_left(s3, tmp_path)
-
-
 def test_tasks_without_files_commit(s3: MemoryStore, tmp_path: Path) -> None:
     """With nothing, an empty directory, or hidden files only; Hadoop skips such tasks."""
     job = start(tmp_path)
