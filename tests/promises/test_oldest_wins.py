@@ -152,17 +152,6 @@ def test_the_oldest_yields_to_one_that_looked_first(
     assert visible(s3) == {"t/a.csv": b"1"}
 
 
-def test_a_dead_older_one_is_named_with_what_ends_it(s3: MemoryStore, clock: PatientClock) -> None:
-    """Nobody can tell that it is dead: the hint has the call that ends it."""
-    dead = mc.start(DEST, mode="replace")
-    clock.sleep(3600)
-    with pytest.raises(mc.ConflictingJob, match=r"recover\(.*dead_after=0\)") as raised:
-        mc.start(DEST, mode="replace")
-    assert dead.id in str(raised.value)
-    mc.recover(DEST, dead.id, dead_after=0)
-    mc.start(DEST, mode="replace").abort()
-
-
 def test_of_one_second_the_uuids_tell(s3: MemoryStore, clock: PatientClock) -> None:
     """Last-Modified has whole seconds: who has the greater UUID yields, and the other one waits."""
     ways: set[bool] = set()

@@ -144,17 +144,6 @@ def test_a_failure_of_what_took_effect_is_recognised(
     assert (swapped.won, stored(runtime).record.state) == (True, state)
 
 
-@pytest.mark.parametrize("error", REFUSALS)
-def test_a_plain_refusal_costs_one_look(s3: MemoryStore, runtime: Runtime, error: str) -> None:
-    """A swap without effect that is refused: one PUT, one GET, and the refusal is told."""
-    seen = running(runtime)
-    before = s3.requests.copy()
-    s3.before = raising(its_put, REFUSALS[error])
-    with pytest.raises(type(REFUSALS[error])):
-        to(runtime, seen)
-    assert s3.requests - before == {"put": 1, "get": 1}
-
-
 @pytest.mark.parametrize("why", ["moved on", "moves on just then", "refused", "always refused"])
 def test_a_record_that_cannot_be_removed_stays(s3: MemoryStore, runtime: Runtime, why: str) -> None:
     """I5: it is removed as it was seen: one that moved on, or whose condition is refused, stays."""

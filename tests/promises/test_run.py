@@ -124,24 +124,6 @@ def test_modes_and_options_reach_the_job(s3: MemoryStore, run: Run) -> None:
 # Failures -----------------------------------------------------------------------------------------
 
 
-def test_an_item_that_fails_twice_is_written_once(s3: MemoryStore, run: Run) -> None:
-    """The third try counts; what the others wrote is never visible, and not left open."""
-    tried = Counter[int]()
-
-    def write(task: mc.Task, number: int) -> int:
-        tried[number] += 1
-        with task.open(f"{number}-{tried[number]}.txt", "w") as file:
-            file.write("x")
-            if number == 3 and tried[number] < 3:
-                raise OSError("flaky")
-        return tried[number]
-
-    report = run(write, range(5))
-    assert (report.returned, report.tries) == ((1, 1, 1, 3, 1), 7)
-    assert set(visible(s3)) == {f"t/{n}-{3 if n == 3 else 1}.txt" for n in range(5)}
-    assert not s3.open_uploads()
-
-
 @pytest.mark.parametrize("policy", [None, tenacity.retry_if_exception_type(OSError)])
 def test_an_item_that_never_succeeds_ends_the_job(
     s3: MemoryStore, run: Run, policy: tenacity.retry_if_exception_type | None

@@ -50,9 +50,7 @@ def test_an_attempt_that_was_committed_with_other_files_is_told(s3: MemoryStore)
     assert [u.key for u in s3.open_uploads()] == ["t/a.csv"]
 
 
-def test_a_commit_under_a_given_id_leaves_anothers_tree(
-    s3: MemoryStore,
-) -> None:
+def test_a_commit_under_a_given_id_leaves_anothers_tree(s3: MemoryStore) -> None:
     """I6: only what is proved to be the attempt's own goes; of a drawn id all."""
     for job, stays in ((mc.start(DEST, job_id="given"), True), (mc.start(DEST), False)):
         task = job.task("1", attempt="a")

@@ -115,9 +115,7 @@ def test_nothing_of_a_small_file_is_sent_before_its_close(s3: MemoryStore) -> No
     task.abort()
 
 
-def test_a_larger_file_is_created_before_its_block_is_full(
-    s3: MemoryStore,
-) -> None:
+def test_a_larger_file_is_created_before_its_block_is_full(s3: MemoryStore) -> None:
     """Half a block sends the Create, while the other half fills; and its close waits."""
     task = begin().task("1")
     file = task.open("a.csv")

@@ -148,9 +148,7 @@ def test_no_flock_is_told_at_once(s3: MemoryStore, monkeypatch: pytest.MonkeyPat
     assert "t/b.csv" in s3.keys()
 
 
-def test_a_staging_job_says_where_files_are_written(
-    s3: MemoryStore,
-) -> None:
+def test_a_staging_job_says_where_files_are_written(s3: MemoryStore) -> None:
     """Its tasks have a local directory; a file system of uploads would be empty there."""
     with mc.write(DEST, committer="directory") as job:
         for call in (job.filesystem, lambda: job.discard("a.csv")):

@@ -169,26 +169,6 @@ def test_a_generator_that_an_earlier_call_has_used_up_commits_nothing(s3: Memory
     assert set(visible(s3)) == {"t/a.csv"}
 
 
-def test_what_an_iterator_left_after_an_error_is_not_the_whole_job(s3: MemoryStore) -> None:
-    """I2: a pool's iterator raises for one task, and goes on: the rest of it is a part."""
-    s3.put_object("t/old.csv", b"old")
-    job = mc.start(DEST, mode="replace", accept="results")
-    done = [committed_task(job, name, {f"{name}.csv": b"1"}) for name in ("0", "2")]
-
-    def result(task: int) -> TaskCommit:
-        if task == 1:
-            raise ValueError("task 1 failed")
-        return done[task // 2]
-
-    results = map(result, range(3))
-    with pytest.raises(ValueError, match="task 1"):
-        job.commit(results)
-    with pytest.raises(mc.OptionError, match="gives them once"):
-        job.commit(results)
-    assert set(visible(s3)) == {"t/old.csv"}
-    assert job.state == "running"
-
-
 def test_a_decided_job_is_finished_whatever_results_are_passed(s3: MemoryStore) -> None:
     """I10: the first call could not tell; the second has a used-up generator, and commits."""
     job = mc.start(DEST)

@@ -264,19 +264,6 @@ def test_what_fails_in_a_revert_is_done_again(
     assert s3.open_uploads() == ()
 
 
-def test_a_plan_that_cannot_be_read_for_a_revert_is_told_as_incomplete(machine: Machine) -> None:
-    """I10: nobody is told that a job that is being reverted is committed, and never to abort it."""
-    job, s3 = machine.job("reverting"), machine.s3
-    (plan,) = matching(s3, "*/_plan-*")
-    body, metadata = s3.body(plan), s3.attributes(plan).metadata
-    s3.put_object(plan, b"{}")
-    with pytest.raises(mc.AbortIncomplete) as raised:
-        mc.abort(DEST, job.id)
-    assert "is committed" not in str(raised.value)
-    s3.put_object(plan, body, metadata=metadata)
-    assert mc.abort(DEST, job.id).outcome == "reverted"
-
-
 @pytest.mark.parametrize("error", [DENIED, Unanswered("no answer")])
 @pytest.mark.parametrize("verb", ["put", "get"])
 def test_a_record_that_fails_after_the_undoing_is_told(

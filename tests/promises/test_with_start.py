@@ -175,9 +175,7 @@ def test_a_job_in_its_block_is_kept_alive(s3: MemoryStore, monkeypatch: pytest.M
     assert ends == ["begun", "ended"]
 
 
-def test_a_refused_start_leaves_no_live_job(
-    s3: MemoryStore,
-) -> None:
+def test_a_refused_start_leaves_no_live_job(s3: MemoryStore) -> None:
     """I4: the record cannot be deleted conditionally: it is closed, and shuts nobody out."""
     s3.put_object("t/old.csv", b"old")
     s3.before = raising(lambda r: r.verb == "delete_one" and r.if_match is not None, NotSupported)
