@@ -17,7 +17,7 @@ from magic_committer.engines import items as engine_items
 from magic_committer.stores.memory import MemoryStore
 from tests.promises.hands import DEST, raising, visible
 
-Run = Callable[..., mc.RunReport]
+Run = Callable[..., mc.RunReport[Any]]
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 def run(s3: MemoryStore, threads: ThreadPoolExecutor) -> Run:
     """`mc.run` on those threads; a next try comes at once."""
 
-    def call(fn: Any = write_number, items: Any = (1,), **more: Any) -> mc.RunReport:
+    def call(fn: Any = write_number, items: Any = (1,), **more: Any) -> mc.RunReport[Any]:
         at_once = tenacity.Retrying(wait=tenacity.wait_none(), stop=tenacity.stop_never)
         return mc.run(DEST, fn, items, **{"executor": threads, "retry": at_once, **more})
 

@@ -20,7 +20,7 @@ from magic_committer.upload import FileState
 from magic_committer.upload.blocks import BlockSource
 from tests.at_once import Overlapping
 from tests.concrete import attempt_of, upload_of
-from tests.promises.hands import DEST, visible
+from tests.promises.hands import DEST, Fits, fitting, visible
 
 
 @pytest.fixture(params=["a thread for each file", "one thread for all"])
@@ -44,12 +44,12 @@ def write(task: mc.Task, name: str, body: bytes = b"1") -> mc.UploadStream:
 class Gate:
     """Holds such requests of a store until it is opened, at the block's end at the latest."""
 
-    def __init__(self, store: MemoryStore, verb: str, key: str = "") -> None:
+    def __init__(self, store: MemoryStore, fits: Fits) -> None:
         self.open = threading.Event()
         self.held: list[Request] = []
         self.error: Exception | None = None
         """What the held requests raise in the place of taking effect."""
-        self._verb, self._key = verb, key
+        self._fits = fitting(fits)
         store.before = self._before
 
     def __enter__(self) -> Gate:
@@ -59,18 +59,22 @@ class Gate:
         self.open.set()
 
     def _before(self, request: Request) -> None:
-        if request.verb == self._verb and self._key in request.key:
+        if self._fits(request):
             self.held.append(request)
             assert self.open.wait(300)
             if self.error is not None:
                 raise self.error
 
     def fail(self) -> None:
-        self.error = mc.StoreError("broken", operation=self._verb)
+        self.error = mc.StoreError("broken")
         self.open.set()
 
     def wait(self, count: int = 1) -> None:
         until(lambda: len(self.held) >= count)
+
+
+held, is_verb = Gate, str
+"""As tests of the fence call them."""
 
 
 def until(happens: Callable[[], object]) -> None:
@@ -317,7 +321,7 @@ def test_a_file_that_is_closed_while_its_task_commits_is_refused(s3: MemoryStore
     task = begin().task("1")
     late = task.open("late.csv")
     late.write(b"1")
-    with Gate(s3, "create_upload", "a.csv") as gate, ThreadPoolExecutor(1) as beside:
+    with Gate(s3, "create_upload *a.csv") as gate, ThreadPoolExecutor(1) as beside:
         write(task, "a.csv")
         gate.wait()
         committing = beside.submit(task.commit)

@@ -7,6 +7,7 @@ import logging
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -574,12 +575,12 @@ def test_a_job_that_completes_while_given_up_tells_the_ledger(
             mc.recover(DEST, job.id, dead_after=0)
 
     At(s3, record_put("reverting"), complete)
-    given_up = lambda: mc.force_abort(DEST, job.id, dead_after=0).outcome  # noqa: E731
+    give_up = partial(mc.force_abort, DEST, job.id, dead_after=0)
     if finished == "by recover":
-        assert given_up() == "committed"
+        assert give_up().outcome == "committed"
     else:
         with pytest.raises(mc.JobError, match="it was not given up"):
-            given_up()
+            give_up()
     s3.before = None
     assert publish(7).skipped
     assert rows(s3) == ["7", "7"]
