@@ -80,6 +80,7 @@ def test_a_file_in_a_child_takes_nothing(s3: MemoryStore, text: bool) -> None:
         with pytest.raises(mc.WrongProcess), f:
             pass
         f.__exit__(KeyError, error, None)
+        assert f.closed
     assert "was opened by process" in error.__notes__[0]
     assert not s3.requests
     f.close()

@@ -304,6 +304,7 @@ def test_what_is_no_url_and_no_settings_is_told(
 
 UNCLEAR: list[tuple[Any, str]] = [
     ("10", r"expect=\['10'\].*expect=10"),
+    ("seven", r"expect=\['seven'\]"),
     (b"1", r"expect=\['1'\]"),
     (True, "expect=True"),
     (1.5, "float: 1.5"),

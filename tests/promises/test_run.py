@@ -17,6 +17,7 @@ from magic_committer.engines import items as engine_items
 from magic_committer.stores.memory import MemoryStore
 from tests.promises.hands import DEST, raising, visible
 
+AT_ONCE = tenacity.Retrying(wait=tenacity.wait_none(), stop=tenacity.stop_never)
 Run = Callable[..., mc.RunReport[Any]]
 
 
@@ -28,11 +29,10 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 
 @pytest.fixture
 def run(s3: MemoryStore, threads: ThreadPoolExecutor) -> Run:
-    """`mc.run` on those threads; a next try comes at once."""
+    """`mc.run` on those threads."""
 
     def call(fn: Any = write_number, items: Any = (1,), **more: Any) -> mc.RunReport[Any]:
-        at_once = tenacity.Retrying(wait=tenacity.wait_none(), stop=tenacity.stop_never)
-        return mc.run(DEST, fn, items, **{"executor": threads, "retry": at_once, **more})
+        return mc.run(DEST, fn, items, **{"executor": threads, **more})
 
     return call
 
@@ -135,10 +135,10 @@ def test_an_item_that_never_succeeds_ends_the_job(
         if number == 7:
             raise ValueError("bad row")
 
-    more = {"retry": tenacity.Retrying(retry=policy)} if policy else {}
+    retry = tenacity.Retrying(retry=policy) if policy else AT_ONCE
     times = "once" if policy else "3 times"
     with pytest.raises(mc.TaskFailed, match=rf"item 7 .*failed {times}: ValueError: bad") as told:
-        run(write, range(20), **more)
+        run(write, range(20), retry=retry)
     assert isinstance(told.value.__cause__, ValueError)
     assert nothing_is_left(s3)
 
@@ -172,7 +172,7 @@ def test_a_job_that_somebody_aborts_is_not_tried_again(s3: MemoryStore, run: Run
         mc.abort(DEST, found.id)
 
     with pytest.raises(mc.JobNotRunning) as told:
-        run(write)
+        run(write, retry=AT_ONCE)
     assert told.value.outcome == "aborted"
     assert visible(s3) == {}
     assert not s3.open_uploads()
@@ -227,7 +227,7 @@ def test_what_fn_returns_is_bounded(
         return returned
 
     with pytest.raises(mc.TaskFailed, match=says):
-        run(write, range(items))
+        run(write, range(items), retry=AT_ONCE)
     assert nothing_is_left(s3)
 
 

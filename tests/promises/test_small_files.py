@@ -163,11 +163,13 @@ def test_one_thread_sends_all_small_files_where_the_store_can_do_that(s3: Memory
     s3.many = lambda: Overlapping(s3)  # type: ignore[attr-defined]
     task = begin().task("1")
     threads: dict[str, int] = {}
-    for name in (*map(str, range(20)), "large"):
-        file = upload_of(task.open(name))
-        file.when_pending(lambda name=name: threads.setdefault(name, threading.get_ident()))  # type: ignore[misc]
-        file.write(bytes(2 * MiB if name == "large" else 1))
-        file.close()
+    with Gate(s3, "create_upload") as gate:
+        for name in (*map(str, range(20)), "large"):
+            file = upload_of(task.open(name))
+            file.when_pending(lambda name=name: threads.setdefault(name, threading.get_ident()))  # type: ignore[misc]
+            file.write(bytes(2 * MiB if name == "large" else 1))
+            file.close()
+        gate.wait(21)
     assert task.commit().files == 21
     assert len({*threads.values()} - {threads["large"]}) == 1
 

@@ -372,15 +372,17 @@ def test_a_commit_that_is_called_again_says_the_same(s3: MemoryStore) -> None:
     """By any handle, also of a skipped run; another number for the job is the caller's mistake."""
     job, results = run_of(7)
     batch = mc.StreamBatch(QUERY, 7)
-    assert commit(job, results, 7).outcome == "committed"
-    with pytest.raises(mc.OptionError, match="committed as batch 7 of"):
-        commit(job, results, 8)
     assert [job.commit(results, batch=batch).outcome for _ in range(2)] == ["committed"] * 2
+    assert commit(job, results, 7).outcome == "committed"
     again, results = run_of(7)
     assert [again.commit(results, batch=batch).skipped for _ in range(2)] == [True, True]
     assert commit(again, results, 7).skipped
-    assert rows(s3) == ["7", "7"]
-    assert ledger(s3)["done"] == 7
+    last, results = run_of(8)
+    commit(last, results, 8)
+    with pytest.raises(mc.OptionError, match="committed as batch 8 of"):
+        commit(last, results, 9)
+    assert rows(s3) == ["7", "7", "8", "8"]
+    assert ledger(s3)["done"] == 8
 
 
 # Starting and aborting ----------------------------------------------------------------------------
@@ -715,6 +717,8 @@ def test_a_job_that_is_publishing_is_not_given_up_because_a_store_does_not_answe
     with pytest.raises(mc.MagicError):
         mc.force_abort(DEST, job.id, dead_after=3600.0)
     s3.before = None
+    (found,) = mc.inspect(DEST)
+    assert (found.query, found.batch, found.state) == (QUERY, 7, "committing")
     assert mc.recover(DEST, job.id, dead_after=0).outcome == "committed"
     assert publish(7).skipped
     assert rows(s3) == ["7", "7"]
