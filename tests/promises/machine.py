@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from fnmatch import filter as filter_names
 from itertools import count
 from typing import Any
 
@@ -37,24 +38,18 @@ class Machine:
         if state == "running":
             return job
         if state in ("committing", "reverting", "reverted"):
-            self._die(job.commit, "complete_upload", "t/2.csv")
+            dies_at(self.s3, "complete_upload *t/2.csv", job.commit)
         elif state == "completed":
-            self._die(job.commit, "put", "t/_SUCCESS")
+            dies_at(self.s3, "put *t/_SUCCESS", job.commit)
         elif state == "aborting":
-            self._die(job.abort, "list", "")
-        if state in ("reverting", "reverted"):
-            verb, key = {
-                "reverting": ("head", "t/1.csv"),
-                "reverted": ("list", f"{job.id}/"),
-            }[state]
-            self._die(lambda: mc.abort(DEST, job.id, revert=True), verb, key)
+            dies_at(self.s3, "list", job.abort)
+        undone = {"reverting": "head *t/1.csv", "reverted": f"list *{job.id}/"}
+        if state in undone:
+            dies_at(self.s3, undone[state], lambda: mc.abort(DEST, job.id, revert=True))
         if state == "closed":
             mc.abort(DEST, job.id)
         assert mc.attach(DEST, job.id).state == state
         return job
-
-    def _die(self, step: Callable[[], object], verb: str, key: str) -> None:
-        dies_at(self.s3, f"{verb} *{key}", step)
 
     def later(self, seconds: float) -> None:
         """Let so much time pass, for the store and everybody, that the store's whole seconds tell
@@ -64,6 +59,11 @@ class Machine:
 
 def left(s3: MemoryStore) -> list[str]:
     return [key.rsplit("/", 1)[-1] for key in control(s3)]
+
+
+def matching(s3: MemoryStore, pattern: str) -> list[str]:
+    """Keys of control objects, as ``"*.pendingset"``."""
+    return filter_names(control(s3), pattern)
 
 
 ENDS = {

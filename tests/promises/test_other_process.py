@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import boto3
@@ -19,8 +20,6 @@ import pytest
 
 import magic_committer as mc
 from examples import processes
-from magic_committer.options import Track
-from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import MemoryStore
 from tests.concrete import upload_of
 from tests.promises.hands import DEST, committed_task, control, one_file, visible
@@ -30,127 +29,100 @@ from tools.moto_server import CREDENTIALS
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # Python 3.12
 
 
-@pytest.fixture
-def child(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
-    """Call it to be a forked child, as far as a process knows itself."""
+@contextmanager
+def forked() -> Iterator[None]:
+    """In the block this is a forked child, as far as a process knows itself."""
     pid = os.getpid()
-
-    def fork() -> None:
-        monkeypatch.setattr("os.getpid", lambda: pid + 1)
-
-    yield fork
-    monkeypatch.undo()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("os.getpid", lambda: pid + 1)
+        yield
 
 
 # In one process, by its id ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("track", ["memory", "s3"])
-def test_a_task_in_a_child_says_what_to_do_instead(
-    s3: MemoryStore, child: Callable[[], None], monkeypatch: pytest.MonkeyPatch, track: Track
-) -> None:
-    """I10: opening, committing and aborting raise, with words that help, and send no request."""
-    job = mc.start(DEST, track=track)
+@pytest.mark.parametrize("how", ["memory", "s3", "staging"])
+def test_a_task_in_a_child_says_what_to_do_instead(s3: MemoryStore, how: str) -> None:
+    """I10: each call raises, with words that help, and sends nothing; a result is told anywhere."""
+    terms: dict[str, Any] = {"committer": "directory"} if how == "staging" else {"track": how}
+    job = mc.start(DEST, **terms)
     task = one_file(job)
     s3.requests.clear()
-    child()
-    for use in (lambda: task.open("b.csv"), task.commit, task.abort, task.__enter__().commit):
-        with pytest.raises(mc.TaskFailed, match=r"magic_committer\.start\(dest\)"):
-            use()
     failure = RuntimeError("the child failed")
-    with pytest.raises(RuntimeError) as told, task:
-        raise failure
+    with forked():
+        for use in (lambda: task.open("b.csv"), task.commit, task.abort, task.__enter__().commit):
+            with pytest.raises(mc.TaskFailed, match=r"magic_committer\.start\(dest\)"):
+                use()
+        with pytest.raises(RuntimeError) as told, task:
+            raise failure
     assert any("belongs to process" in note for note in told.value.__notes__)
     assert not s3.requests
-    monkeypatch.undo()
-    assert job.commit([task.commit()]).files == 1
-
-
-def test_a_committed_task_tells_its_result_in_a_child(
-    s3: MemoryStore, child: Callable[[], None]
-) -> None:
-    """I5: a result is a value: committing again gives it, wherever."""
-    job = mc.start(DEST, track="memory")
-    with job.task("1") as task, task.open("a.csv") as f:
-        f.write(b"1")
-    child()
-    assert task.commit() == task.result
+    result = task.commit()
+    with forked():
+        assert task.commit() == result
+    assert job.commit([result]).files == 1
 
 
 @pytest.mark.parametrize("text", [False, True])
-def test_a_file_in_a_child_takes_nothing(
-    s3: MemoryStore, child: Callable[[], None], monkeypatch: pytest.MonkeyPatch, text: bool
-) -> None:
-    """I10: writing, flushing, closing and aborting an inherited file raise at once, for text too,
-    which a wrapper would keep to itself; the parent's file has the parent's bytes."""
+def test_a_file_in_a_child_takes_nothing(s3: MemoryStore, text: bool) -> None:
+    """I10: each call raises at once, for text too; the parent's file has the parent's bytes."""
     job = mc.start(DEST)
     task = job.task("1")
     f: Any = task.open("a.csv", "w") if text else task.open("a.csv")
     data = "parent" if text else b"parent"
     f.write(data)
     s3.requests.clear()
-    child()
-    for use in (lambda: f.write(data), f.flush, f.close, f.abort, lambda: f.writelines([data])):
-        with pytest.raises(mc.WrongProcess, match=r"job\.commit\(results\)"):
-            use()
-    with pytest.raises(mc.WrongProcess), f:
-        pass
     error = KeyError()
-    f.__exit__(KeyError, error, None)
+    with forked():
+        for use in (lambda: f.write(data), f.flush, f.close, f.abort, lambda: f.writelines([data])):
+            with pytest.raises(mc.WrongProcess, match=r"job\.commit\(results\)"):
+                use()
+        with pytest.raises(mc.WrongProcess), f:
+            pass
+        f.__exit__(KeyError, error, None)
+        assert f.closed
     assert "was opened by process" in error.__notes__[0]
     assert not s3.requests
-    monkeypatch.undo()
     f.close()
     job.commit([task.commit()])
     assert visible(s3) == {"t/a.csv": b"parent"}
 
 
-@pytest.mark.parametrize("error", [None, KeyError("x"), SystemExit(0)])
-def test_a_child_that_leaves_with_write_ends_nothing(
-    s3: MemoryStore,
-    child: Callable[[], None],
-    monkeypatch: pytest.MonkeyPatch,
-    error: BaseException | None,
+@pytest.mark.parametrize("begin", [mc.write, mc.start])
+@pytest.mark.parametrize("kind", [None, KeyError, SystemExit])
+def test_a_child_that_leaves_a_block_ends_nothing(
+    s3: MemoryStore, begin: Callable[[str], Any], kind: type[BaseException] | None
 ) -> None:
     """I2, I3: neither by falling out of ``with`` nor by an exception does it end the job."""
-    writing = mc.write(DEST)
-    with writing as job:
-        with job.open("a.csv") as f:
-            f.write(b"1")
+    with begin(DEST) as job:
         s3.requests.clear()
-        child()
-        if error is None:
-            with pytest.raises(mc.TaskFailed, match="neither committed nor aborted"):
-                writing.__exit__(None, None, None)
-        else:
-            writing.__exit__(type(error), error, None)
-            assert "neither committed nor aborted" in error.__notes__[0]
+        with forked():
+            if kind is None:
+                with pytest.raises(mc.TaskFailed, match="neither committed nor aborted"):
+                    job.__exit__(None, None, None)
+            else:
+                error = kind(0)
+                job.__exit__(kind, error, None)
+                assert "neither committed nor aborted" in error.__notes__[0]
         assert not s3.requests
-        monkeypatch.undo()
-    assert visible(s3) == {"t/a.csv": b"1"}
+        (found,) = mc.inspect(DEST)
+        assert found.state == "running"
 
 
-@pytest.mark.parametrize("entered", [False, True])
-def test_what_write_gives_does_not_travel(s3: MemoryStore, entered: bool) -> None:
+def test_what_write_gives_does_not_travel(s3: MemoryStore) -> None:
     """I10: pickling it raises at once, and says how many processes write one job."""
     writing = mc.write(DEST)
-    if entered:
-        with writing as job, pytest.raises(pickle.PicklingError, match=r"job\.task\(id\)"):
-            pickle.dumps(job)
-    else:
-        with pytest.raises(pickle.PicklingError, match="does not travel"):
-            pickle.dumps(writing)
+    with pytest.raises(pickle.PicklingError, match="does not travel"):
+        pickle.dumps(writing)
+    with writing as job, pytest.raises(pickle.PicklingError, match=r"job\.task\(id\)"):
+        pickle.dumps(job)
 
 
-def test_a_job_in_a_child_is_a_copy(
-    s3: MemoryStore, child: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """I10: a job of `start` may be used in a forked child, which commits it; the record stays
-    ``closed``, so that the parent learns what became of it."""
+def test_a_job_in_a_child_is_a_copy(s3: MemoryStore) -> None:
+    """I10: a child may commit it; the record stays ``closed``, so that the parent learns of it."""
     job = mc.start(DEST)
-    child()
-    assert job.commit([committed_task(job, "1", {"a.csv": b"1"})]).files == 1
-    monkeypatch.undo()
+    with forked():
+        assert job.commit([committed_task(job, "1", {"a.csv": b"1"})]).files == 1
     assert [key.rsplit("/", 1)[-1] for key in control(s3)] == ["_job.json"]
     assert mc.attach(DEST, job.id).outcome == "committed"
 
@@ -211,8 +183,7 @@ def leave(writing: mc.Writing, error: BaseException | None) -> None:
 
 
 def test_whatever_a_child_does_the_parent_commits_its_own(server: str) -> None:
-    """I2, I3: children write, close, leave ``with`` normally and by exception, are collected and
-    end; the parent's open and closed files are whole, and are committed."""
+    """I2, I3: children use, leave and drop what they inherit, and end: the parent's is whole."""
     with mc.write("s3://forks/own") as job:
         with job.open("closed.csv", "w") as f:
             f.write("1")
@@ -254,8 +225,7 @@ def run_task(job: mc.Job, number: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("way", ["fork", "spawn"])
 def test_what_the_hint_says_works_in_workers(server: str, way: str) -> None:
-    """I2: the job is sent to a pool of workers, each runs a task, their results come back as JSON,
-    and the parent commits them."""
+    """I2: a pool's workers get the job and run a task each; the parent commits their JSON."""
     job = mc.start(f"s3://forks/{way}", track="memory", accept="results")
     with multiprocessing.get_context(way).Pool(2) as pool:
         results = pool.starmap(run_task, [(job, number) for number in range(4)])
@@ -263,16 +233,6 @@ def test_what_the_hint_says_works_in_workers(server: str, way: str) -> None:
     assert job.commit(told).files == 4
     assert sorted(seen(f"{way}/")) == [f"{way}/{number}.csv" for number in range(4)]
     assert open_uploads(f"{way}/") == []
-
-
-def test_a_pending_that_cannot_be_read_fails_its_attempt(s3: MemoryStore) -> None:
-    """I2: the attempt is not committed without that file, and the error is one of the task."""
-    job = mc.start(DEST)
-    one_file(job, attempt="a")
-    (key,) = (key for key in s3.keys() if key.endswith(".pending"))
-    s3.put_object(key, b"{", metadata={JOB_METADATA: job.uuid})
-    with pytest.raises(mc.TaskFailed, match=r"a\.csv\.pending"):
-        mc.attach(DEST, job.id).task("1", attempt="a").commit()
 
 
 # Spawned processes --------------------------------------------------------------------------------
@@ -308,7 +268,7 @@ def test_open_in_one_process_commit_in_another_by_names_alone(server: str) -> No
     ]
 
 
-def test_the_example_of_many_processes_does_what_it_says(
+def test_the_example_of_many_processes_works(
     server: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """examples/processes.py: four tasks in two processes, one commit."""

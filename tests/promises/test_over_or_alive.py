@@ -14,7 +14,7 @@ from magic_committer.options import Options
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import Request
 from tests.hadoops import leave_job
-from tests.promises.hands import DEST, committed_task, failing, refusing, visible
+from tests.promises.hands import DEST, At, committed_task, failing, refusing, visible
 from tests.promises.machine import DAY, STATES, Machine
 
 
@@ -24,8 +24,7 @@ def runtime(machine: Machine) -> Runtime:
 
 @pytest.mark.parametrize("state", STATES)
 def test_only_a_closed_job_is_over(machine: Machine, state: str) -> None:
-    """I2, I6: a job in any other state may need its uploads, whose record lies in their directory
-    or above; a job that no record there holds is over."""
+    """I2, I6: any other may need its uploads; a job that no record there or above holds is over."""
     job = machine.job(state)
     for directory in ("t/", "t/dt=1/hour=2/"):
         places = Places(runtime(machine), in_flight=1)
@@ -34,8 +33,7 @@ def test_only_a_closed_job_is_over(machine: Machine, state: str) -> None:
 
 
 def test_a_listing_that_takes_long_makes_a_job_no_older(machine: Machine) -> None:
-    """I6: a job's directory is listed page by page, and between two pages a day passes: what was
-    on the first page may have changed in that day, so nobody takes the job for dead."""
+    """I6: between two pages of it a day passes, in which what the first showed may have changed."""
     job = machine.job("running")
     s3 = machine.s3
     s3._bucket.page_keys = 1
@@ -56,70 +54,63 @@ def test_a_listing_that_takes_long_makes_a_job_no_older(machine: Machine) -> Non
 
 
 def test_a_job_that_is_set_up_while_litter_is_looked_at_keeps_its_objects(machine: Machine) -> None:
-    """I6: cleanup finds a directory without a record; a job of that id is set up there before its
-    objects are deleted: what carries that job's token stays."""
+    """I6: cleanup deletes in a directory without a record, and a job of that id begins there."""
     s3 = machine.s3
     litter = "t/__magic_job-given/left.txt"
     s3.put(litter, b"", metadata={JOB_METADATA: "e" * 32})
     started: list[tuple[mc.Job, mc.TaskCommit]] = []
 
-    def set_up(request: Request, reply: object) -> None:
-        if request.verb == "get" and request.key.endswith("given/_job.json") and not started:
-            s3.after = None
-            s3.delete_one(litter)
-            job = mc.start(DEST, job_id="given")
-            started.append((job, committed_task(job, "1", {"a.csv": b"1"})))
+    def set_up() -> None:
+        s3.delete_one(litter)
+        job = mc.start(DEST, job_id="given")
+        started.append((job, committed_task(job, "1", {"a.csv": b"1"})))
 
-    s3.after = set_up
+    At(s3, "get *given/_job.json", set_up, after=True)
     mc.cleanup(DEST, leftover_after=0)
     ((job, result),) = started
     assert job.commit([result]).outcome == "committed"
     assert visible(s3) == {"t/a.csv": b"1"}
 
 
-class Dead:
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self.job = machine.job("running")
-        machine.later(2 * DAY)
-        options = Options(commit_threads=1)
-        dest = Destination.parse(DEST)
-        self.plan = Clearing(
-            OpenUploads(runtime(machine), dest, Filters(), sizes=True, options=options)
-        )
-        assert self.plan.chosen.total() == 3
-        assert list(self.plan.jobs) == [self.job.uuid]
-
-    def run(self) -> set[tuple[str, str]]:
-        return {(one.action, one.why.partition(":")[0]) for one in self.plan.run()}
+def clearing(machine: Machine) -> tuple[mc.Job, Clearing]:
+    """A job that has been silent for days, and the plan to abort its three uploads."""
+    job = machine.job("running")
+    machine.later(2 * DAY)
+    open_uploads = OpenUploads(
+        runtime(machine), Destination.parse(DEST), Filters(), sizes=True,
+        options=Options(commit_threads=1),
+    )  # fmt: skip
+    plan = Clearing(open_uploads)
+    assert (plan.chosen.total(), list(plan.jobs)) == (3, [job.uuid])
+    return job, plan
 
 
 @pytest.mark.parametrize("meanwhile", ["nothing", "it says that it lives", "it is decided"])
 def test_a_dead_job_is_aborted_with_all_its_uploads(machine: Machine, meanwhile: str) -> None:
-    """I2, I6: unless, between plan and deed, it changes something, or is decided: then it is left,
-    and so are its uploads, and none of its files is lost."""
-    dead, s3 = Dead(machine), machine.s3
+    """I2, I6: unless between plan and deed it changes something, or is decided: then all stays."""
+    (job, plan), s3 = clearing(machine), machine.s3
     if meanwhile == "it says that it lives":
-        sign = f"t/__magic_job-{dead.job.id}/_alive.json"
-        s3.put(sign, b"{}", metadata={JOB_METADATA: dead.job.uuid})
-        assert dead.run() == {("left", "its job lives")}
-        assert (mc.attach(DEST, dead.job.id).state, len(s3.open_uploads())) == ("running", 3)
+        sign = f"t/__magic_job-{job.id}/_alive.json"
+        s3.put(sign, b"{}", metadata={JOB_METADATA: job.uuid})
     elif meanwhile == "it is decided":
         with refusing(s3, "complete_upload", mc.StoreError), pytest.raises(mc.CommitIncomplete):
-            dead.job.commit()
-        assert dead.run() == {("left", "its job is committing")}
-        assert mc.recover(DEST, dead.job.id).outcome == "committed"
+            job.commit()
+    done = {(one.action, one.why.partition(":")[0]) for one in plan.run()}
+    if meanwhile == "nothing":
+        assert {action for action, _ in done} == {"aborted"}
+        assert (mc.attach(DEST, job.id).state, s3.open_uploads()) == ("closed", ())
+    elif meanwhile == "it is decided":
+        assert done == {("left", "its job is committing")}
+        assert mc.recover(DEST, job.id).outcome == "committed"
         assert set(visible(s3)) == {"t/1.csv", "t/2.csv"}
     else:
-        assert {action for action, _ in dead.run()} == {"aborted"}
-        assert s3.open_uploads() == ()
-        assert mc.attach(DEST, dead.job.id).state == "closed"
+        assert done == {("left", "its job lives")}
+        assert (mc.attach(DEST, job.id).state, len(s3.open_uploads())) == ("running", 3)
 
 
 @pytest.mark.parametrize("beside", ["what cannot be listed", "a job of Hadoop's", "our litter"])
 def test_what_nothing_names_may_be_a_live_jobs_that_is_near(machine: Machine, beside: str) -> None:
-    """I6: the job's whose directory cannot be listed, which is told, or the next file of one of
-    Hadoop's; a directory without a record, whose pendings carry our token, is of no live job."""
+    """I6: one whose directory cannot be listed, or Hadoop's; but not that of our own litter."""
     s3 = machine.s3
     s3.start_upload("t/nobodys.csv")
     directory = ""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -13,56 +14,33 @@ import pytest
 import magic_committer as mc
 from magic_committer.errors import BucketNotFound, Unanswered
 from magic_committer.options import Mode
-from magic_committer.stores.memory import MemoryStore, Request
-from tests.promises.hands import DEST
+from magic_committer.stores.memory import MemoryStore
+from tests.promises.hands import DEST, committed_task, job_of, raising, visible
 from tests.servers import moto_options, moto_server, outside
 from tools.moto_server import CREDENTIALS
 
-
-def refused(request: Request) -> None:
-    """Nobody listens at the endpoint."""
-    raise Unanswered("could not reach http://h: connection refused", sent=False, attempts=8)
-
-
-def silent(request: Request) -> None:
-    """The request was sent, and no answer came."""
-    raise Unanswered("no answer", attempts=8)
+REFUSED = Unanswered("could not reach http://h: connection refused", sent=False, attempts=8)
+SILENT = Unanswered("no answer", attempts=8)
 
 
 @pytest.mark.parametrize("mode", ["append", "fail", "replace_partitions"])
 def test_a_missing_bucket_is_told_at_once(s3: MemoryStore, mode: Mode) -> None:
-    """NoSuchBucket ends ``start`` after one request, which says that nothing was started."""
-
-    def absent(request: Request) -> None:
-        raise BucketNotFound("there is no bucket 'bucket'", code="NoSuchBucket", status=404)
-
-    s3.before = absent
+    """After one request, which says that nothing was started; and it is never an absent job."""
+    mc.start(DEST, job_id="nightly")
+    absent = BucketNotFound("there is no bucket 'bucket'", code="NoSuchBucket", status=404)
+    s3.before = raising("*", absent)
+    s3.requests.clear()
     with pytest.raises(BucketNotFound, match=r"^job '.{32}' was not started: there is no bucket"):
         mc.start(DEST, mode=mode)
-    assert sum(s3.requests.values()) == 1
-
-
-def test_a_missing_bucket_is_never_an_absent_job(s3: MemoryStore) -> None:
-    """Whoever asks for a job where there is no bucket is told of the bucket, not of the job."""
-    mc.start(DEST, job_id="nightly")
-
-    def absent(request: Request) -> None:
-        raise BucketNotFound("there is no bucket 'bucket'", code="NoSuchBucket", status=404)
-
-    s3.before = absent
-    for ask in (
-        lambda: mc.attach(DEST, "nightly"),
-        lambda: mc.recover(DEST, "nightly"),
-        lambda: mc.inspect(DEST),
-    ):
+    assert s3.requests.total() == 1
+    for ask in (mc.attach, mc.recover, lambda dest, _: mc.inspect(dest)):
         with pytest.raises(BucketNotFound):
-            ask()
+            ask(DEST, "nightly")
 
 
 def test_a_first_request_that_was_never_sent_starts_nothing(s3: MemoryStore) -> None:
-    """Connection refused at the first PUT: the store's own error, after the adapter's patience and
-    no more, and not `OutcomeUnknown`."""
-    s3.before = refused
+    """Connection refused: the store's own error, after one request, and not `OutcomeUnknown`."""
+    s3.before = raising("*", REFUSED)
     with pytest.raises(Unanswered, match=r"was not started: could not reach http://h") as caught:
         mc.start(DEST)
     assert not caught.value.sent
@@ -70,9 +48,9 @@ def test_a_first_request_that_was_never_sent_starts_nothing(s3: MemoryStore) -> 
 
 
 def test_a_first_request_that_was_sent_is_looked_after(s3: MemoryStore) -> None:
-    """No answer to a PUT that was sent: it may land, so the record is read back; and a later try
-    that was never sent does not make it certain."""
-    s3.before = lambda r: refused(r) if s3.requests["put"] > 1 or r.verb == "get" else silent(r)
+    """It may land: the record is read back; a later try that was never sent changes nothing."""
+    silent, refused = raising("*", SILENT), raising("*", REFUSED)
+    s3.before = lambda r: (refused if s3.requests["put"] > 1 or r.verb == "get" else silent)(r)
     with pytest.raises(mc.OutcomeUnknown):
         mc.start(DEST)
     assert s3.requests["get"] >= 1
@@ -130,7 +108,6 @@ with w as job: job.save("a")  #! Use open\(name, 'w'\), write_text
 with w as job: job.commit()  #! Use the end of the `with` block
 with w as job: job.nonsense()  #! has no attribute 'nonsense'$
 with w as job: job / "a"  #! unsupported operand
-with w as job: job.write_bytes("a", b"1"); job.write_text("b", "1")  #> a b
 with w as job: job.open("a.gz", "w", compression="gzip")  #! unexpected keyword.*'compression'
 with mc.write(u, endpoint_url=url, region="us-east-1") as job: job.write_text("a", "1")  #> a
 mc.write(u, s3=s3)  #! write s3=magic_committer.S3Options
@@ -139,14 +116,8 @@ async def go():
 asyncio.run(go())  #! not by `async with`. Run the block in a thread, as docs/recipes/asyncio.md
 with w as job, job.open("a") as f: f.fileno()  #! Use `with job.local_file\(name\)
 json.dumps(mc.start(u))  #! not JSON serializable
-job = mc.start(u)
-with job.task(1) as t: t.write_text("a", "1")
-job.commit([t.result.to_dict()])  #> a
-with w as job: job.open(Path("x/a")).close()  #> x/a
 with w as job: job.open("a").close()
 assert job.report.files == 1  #> a
-with w as job: job.write_text("a", "1", encoding="utf-16", newline="")
-assert body("a") == "1".encode("utf-16")  #> a
 with w as job: job.put_file("page.html"); job.put_file("page.html", "a.csv.gz")
 assert head("page.html")["ContentType"] == "text/html"
 assert head("a.csv.gz")["ContentType"] == "binary/octet-stream"  #> a.csv.gz page.html
@@ -175,25 +146,17 @@ with w as job: job.write_text("/a", "1")  #! '/a' is not relative
 with w as job: job.write_text("../a", "1")  #! has the element '..'
 with w as job: f = job.open("a"); f.close(); f.write(b"1")  #! closed file s3://bucket/.*/a
 with w as job, job.open("a") as f: f.read()  #! with job.local_file\(name\)
-with w as job, job.open("a", "w") as f: f.read()  #! with job.local_file\(name\)
 with w as job: job.open("a", "r")  #! mode 'r': a file of a job is written once, by 'wb' or 'w'
-with w as job: job.open("a", "a")  #! mode 'a': a file of a job is written once
 with w as job: job.open("a", "r+b")  #! mode 'r\+b': a file of a job is written once
 with w as job, job.open("a") as f: f.write(b"1"); f.seek(0)  #! with job.local_file\(name\)
-with w as job, job.open("a", "w") as f: f.write("1"); f.seek(0)  #! with job.local_file\(name\)
-with w as job, job.open("a") as f: f.write("1")  #! Open it with mode 'w' for text
-with w as job, job.open("a", "w") as f: f.write(b"1")  #! Open it with mode 'wb' for bytes
 job = mc.start(u)
 with job.task(1) as t: t.write_text("a", "1")
 assert job.commit([t.result]) == job.commit([t.result])  #> a
 job = mc.start(u)
 with job.task(1) as t: t.write_text("a", "1")
 job.commit([t.result]); job.abort()  #! was committed. Its data is, or will be, visible > a
-mc.start(u).commit()  #! no task is committed.*Abort the job: magic_committer.abort\('s3://bucket
-mc.start(u).commit([])  #! no task is committed.*commit\(results=\[\], expect=0\)
 with w: pass  #>
 with w as job, mc.write(u) as inner: job.write_text("a", "1"); inner.write_text("a", "2")  #> a
-with mc.write(u, mode="replace"), mc.write(u, mode="replace"): pass  #! Try again when it has ended
 with w as job, job.open("a", "w") as f: f.write("1"); raise ValueError("mine")  #! ^mine$
 with w as job: job.write_text("a", "1"); 1 / 0  #! ^division by zero$
 with w as job: job.write_text("a", "1"); sys.exit(0)  #! is aborted: nothing of it
@@ -212,7 +175,6 @@ assert body("a") == b"2"  #> a
 with w as job: job.write_text("a b", "1"); job.write_text("ü/ß", "1")  #> a?b ü/ß
 with w as job: job.write_text("a//b", "1")  #! write one slash
 with w as job: job.write_text("_SUCCESS", "1")  #! choose another name
-with w as job: job.write_text("__magic_job-1/x", "1")  #! choose another name
 with w as job: job.write_text("a/./b", "1")  #! write the path out
 with w as job: job.write_text("", "1")  #! a file needs a name
 job = mc.start(u); job.task(1).write_text("a", "1")
@@ -225,9 +187,7 @@ with job.task(0) as t: t.write_text("a", "1")
 job.commit(expect=[0])  #> a
 with mc.start(u) as job: job.open("a")  #! Use open\(...\) of a task: `with job.task\(1\)
 with mc.start(u) as job: job.put("a")  #! Use put_file\(path, name\) of a task: `with job.task\(
-mc.write(u, regio="a")  #! no argument 'regio'. Check its spelling
 mc.write(u, path_style=True)  #! Write s3=magic_committer.S3Options\(path_style=…\)
-mc.write(u, region="a", s3=mc.S3Options())  #! s3= and region= are given both
 """
 """The mistakes of the same review. ``> a``: what is there after the error, instead of nothing."""
 
@@ -251,8 +211,7 @@ def moto() -> Iterator[str]:
 def test_what_strangers_type_works_or_is_told(
     moto: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, sign: str, told: str
 ) -> None:
-    """On moto's server, by the environment; after an error nothing of a block is there, and no
-    upload is open."""
+    """On moto's server: after an error nothing of a block is there, and no upload is open."""
     for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": moto}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
@@ -276,3 +235,263 @@ def test_what_strangers_type_works_or_is_told(
     assert len(keys) == len(left.split())
     assert all(map(fnmatch, keys, left.split()))
     assert "Uploads" not in client.list_multipart_uploads(Bucket="bucket", Prefix=prefix)
+
+
+# A TypeError shows what came, says what to pass, and sends and loses nothing ----------------------
+
+
+MAGIC = "s3://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/x.csv"
+start: Any = mc.start
+attach: Any = mc.attach
+open_magic: Any = mc.open_magic
+ENTRIES: dict[str, Callable[..., Any]] = {
+    "start": mc.start,
+    "write": mc.write,
+    "attach": lambda dest, **more: mc.attach(dest, "1", **more),
+    "cleanup": mc.cleanup,
+    "inspect": mc.inspect,
+    "recover": lambda dest, **more: mc.recover(dest, "1", **more),
+}
+TAKE_OPTIONS = ("start", "write", "attach", "cleanup")
+
+
+class CloudPath:
+    """As of cloudpathlib: its text is right, its file is somewhere else."""
+
+    def __fspath__(self) -> str:
+        return "/tmp/cache/x"
+
+    def __str__(self) -> str:
+        return DEST
+
+
+WRONG: list[tuple[Any, dict[str, Any], tuple[str, ...]]] = [
+    *((path, {}, (f"Pass '{DEST}'", type(path).__name__))
+      for path in (Path(DEST), PurePosixPath(DEST), CloudPath())),
+    *((dest, {}, (f"not {type(dest).__name__}",)) for dest in (None, 5, b"s3://b/t", ["s3://b/t"])),
+    (Path("s3://key:hunter2@bucket/t"), {}, ("Path",)),
+    (DEST, {"s3": {"region": "eu", "secret_key": "hunter2"}},
+     (r"S3Options\(region=…, secret_key=…\)",)),
+    (DEST, {"s3": {}}, ("an empty dict",)),
+    (DEST, {"regio": "a"}, ("no argument 'regio'",)),
+]  # fmt: skip
+"""Destination, further arguments, and what each call says to them."""
+WRONG_OPTIONS: list[tuple[Any, dict[str, Any], tuple[str, ...]]] = [
+    (DEST, {"options": {"block_bytes": 1}}, (r"options=magic_committer.Options\(block_bytes=…\)",)),
+    (DEST, {"options": mc.S3Options()}, ("belongs into s3=",)),
+    (DEST, {"s3": mc.Options()}, ("belongs into options=",)),
+]
+
+
+@pytest.mark.parametrize(
+    ("entry", "dest", "more", "told"),
+    [
+        *((entry, *wrong) for entry in ENTRIES for wrong in WRONG),
+        *((entry, *wrong) for entry in TAKE_OPTIONS for wrong in WRONG_OPTIONS),
+    ],
+)
+def test_what_is_no_url_and_no_settings_is_told(
+    s3: MemoryStore, entry: str, dest: Any, more: dict[str, Any], told: tuple[str, ...]
+) -> None:
+    """The hint has the call as it was meant; values, and what is before an "@", are not shown."""
+    with pytest.raises(TypeError) as raised:
+        ENTRIES[entry](dest, **more)
+    for words in told:
+        assert re.search(words, str(raised.value))
+    assert "hunter2" not in str(raised.value)
+    assert not s3.requests
+
+
+UNCLEAR: list[tuple[Any, str]] = [
+    ("10", r"expect=\['10'\].*expect=10"),
+    ("seven", r"expect=\['seven'\]"),
+    (b"1", r"expect=\['1'\]"),
+    (True, "expect=True"),
+    (1.5, "float: 1.5"),
+    ([None], "NoneType: None"),
+    ([True], "bool: True"),
+    (-1, "expect=-1"),
+]
+
+
+@pytest.mark.parametrize(("expect", "told"), UNCLEAR)
+def test_an_unclear_expectation_is_refused(s3: MemoryStore, expect: Any, told: str) -> None:
+    """I10: it is an error with the ways to say it; the commit can be made again."""
+    job = job_of({"a.csv": b"1"})
+    s3.requests.clear()
+    with pytest.raises((TypeError, mc.OptionError), match=told):
+        job.commit(expect=expect)
+    assert not s3.requests
+    with pytest.raises(mc.MagicError, match="has no report yet"):
+        job.report  # noqa: B018
+    assert job.commit(expect=1).files == 1
+
+
+@pytest.mark.parametrize("expect", [[1], (1,), {"1"}, range(1, 2), ["1", 1], 1])
+def test_an_expectation_that_is_clear_is_taken(s3: MemoryStore, expect: Any) -> None:
+    """``expect=[1]`` names the task that ``job.task(1)`` made."""
+    assert job_of({"a.csv": b"1"}).commit(expect=expect).files == 1
+
+
+def test_what_is_no_list_of_results_is_told(s3: MemoryStore) -> None:
+    """The message has its type; results are taken as they travelled: dicts, by a generator."""
+    job = mc.start(DEST)
+    results = [committed_task(job, str(n), {f"{n}.csv": b"1"}) for n in range(2)]
+    cases: list[tuple[Any, str]] = [
+        (results[0], r"not one TaskCommit.*\[result\]"),
+        *((wrong, f"not {type(wrong).__name__}") for wrong in ("1", b"1", {"task": "1"}, 1)),
+        ([results[0], job.task("2")], r"TaskCommits, not .*task\.result"),
+        ([results[0], None], r"TaskCommits, not .*task\.result"),
+    ]
+    for wrong, told in cases:
+        with pytest.raises(TypeError, match=told):
+            job.commit(wrong)
+    travelled = [result.to_dict() for result in results]
+    with pytest.raises(mc.FormatError, match="job_uuid"):
+        job.commit([{key: value for key, value in travelled[0].items() if key != "job_uuid"}])
+    assert job.commit(one for one in travelled).files == 2
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        *((lambda task=task: start(DEST).task(task), type(task).__name__)
+          for task in (None, True, 1.0, b"1")),
+        (lambda: start(DEST, job_id=1), "job_id='1'"),
+        (lambda: attach(DEST, 1), "job_id='1'"),
+        (lambda: start(DEST).task("1", attempt=1), "attempt='1'"),
+        (lambda: start(DEST, mode=None), "mode is text"),
+        (lambda: open_magic(MAGIC, attributes={"content_type": "x"}),
+         r"Attributes\(content_type=…\)"),
+    ],
+)  # fmt: skip
+def test_what_is_no_id_is_told(s3: MemoryStore, call: Callable[[], object], told: str) -> None:
+    """``job.task(None)`` is no task called "None"; of a number the hint has the text."""
+    with pytest.raises(TypeError, match=told):
+        call()
+
+
+def test_bytes_into_text_and_text_into_bytes_lose_nothing(s3: MemoryStore) -> None:
+    """The message names file and mode, not the content; what is written before and after stays."""
+    with mc.write(DEST) as job:
+        make: Any = job.open
+        for arguments, told in (
+            ((b"a.txt",), "text or a Path, not bytes"),
+            (("a.txt", None), "Pass 'wb' or 'w'"),
+        ):
+            with pytest.raises(TypeError, match=told):
+                make(*arguments)
+        with pytest.raises(TypeError, match=r"Attributes\(content_type=…\)"):
+            make("a.txt", attributes={"content_type": "x"})
+        for mode, right, wrong, told, lines in (
+            ("w", "a", (b"secret", bytearray(b"secret"), 5, None),
+             r"t/a\.txt is a file of text.*'wb'", "takes no bytes"),
+            ("wb", b"a", ("secret", 5, None, ["a"]),
+             r"t/b\.bin is a file of bytes", r"takes no str.*'w'"),
+        ):  # fmt: skip
+            with make("a.txt" if mode == "w" else "b.bin", mode) as file:
+                file.write(right)
+                for value in wrong:
+                    with pytest.raises(TypeError, match=told) as raised:
+                        file.write(value)
+                    assert "secret" not in str(raised.value)
+                with pytest.raises(TypeError, match=lines):
+                    file.writelines([wrong[0]])
+                file.write(right)
+    assert visible(s3) == {"t/a.txt": b"aa", "t/b.bin": b"aa"}
+
+
+WORDS = {
+    **{word: word for word in ("append", "fail_partitions", "replace", "replace_partitions")},
+    **dict.fromkeys(("fail", "error", "errorifexists", "errorIfExists"), "fail"),
+    "overwrite": "replace",
+    "overwrite_partitions": "replace_partitions",
+}
+
+
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("case", [str, str.upper, str.title])
+def test_both_vocabularies_are_understood_in_any_case(
+    s3: MemoryStore, word: str, case: Callable[[str], str]
+) -> None:
+    """The record holds the library's word, whichever was said."""
+    assert start(DEST, mode=case(word)).commit(expect=0).mode == WORDS[word]
+
+
+NO_MODES = {
+    "overwrit": "Did you mean 'overwrite'",
+    "Replac": "Did you mean 'replace'",
+    "apend": "Did you mean 'append'",
+    "IGNORE": r"mode='error'.*DestinationExists",
+}
+
+
+@pytest.mark.parametrize("begin", [mc.start, mc.write])
+@pytest.mark.parametrize("word", NO_MODES)
+def test_a_mode_that_is_none_is_told_the_nearest(s3: MemoryStore, begin: Any, word: str) -> None:
+    """A misspelt word costs no request; "ignore" is Spark's: no job skips what comes next."""
+    with pytest.raises(mc.OptionError, match=NO_MODES[word]):
+        begin(DEST, mode=word)
+    assert not s3.requests
+
+
+@pytest.mark.parametrize(
+    ("word", "replace"),
+    [("fail", "replace"), ("error", "overwrite"), ("ErrorIfExists", "overwrite")],
+)
+@pytest.mark.parametrize("late", [False, True])
+def test_hints_are_in_the_callers_words(
+    s3: MemoryStore, word: Any, replace: str, late: bool
+) -> None:
+    """Data is in the way, at the start or at a copy's commit: the words are never the others'."""
+    job = mc.start(DEST, mode=word) if late else None
+    s3.put_object("t/a.csv", b"theirs")
+    with pytest.raises(mc.DestinationExists) as raised:
+        mc.Job.from_dict(job.to_dict()).commit(expect=0) if job else mc.start(DEST, mode=word)
+    assert f"mode {word!r}" in str(raised.value)
+    assert f"'append' or {replace!r}" in raised.value.hint
+
+
+def test_where_the_store_is_may_be_said_without_s3options(s3: MemoryStore) -> None:
+    """``endpoint_url``, ``region`` and ``profile`` in place of ``s3``; both cost no request."""
+    job = mc.start(DEST, job_id="1", endpoint_url="http://h:1", region="a", profile="p")
+    assert job._s3 == mc.S3Options(endpoint_url="http://h:1", region="a", profile="p")
+    assert mc.attach(DEST, "1", region="b")._s3.region == "b"
+    assert mc.inspect(DEST, region="a")[0].id == "1"
+    s3.requests.clear()
+    for call in ENTRIES.values():
+        with pytest.raises(mc.OptionError, match="s3= and region="):
+            call(DEST, region="a", s3=mc.S3Options())
+    assert not s3.requests
+
+
+def test_one_call_writes_a_file(s3: MemoryStore) -> None:
+    """``write_bytes`` and ``write_text``, with a `Path` for a name, in a block and in a task."""
+    with mc.write(DEST) as job:
+        assert job.write_bytes(Path("dt=1/a.bin"), b"12") == 2
+        with job.open(Path("dt=1/b.csv"), "w") as file:
+            file.write("1")
+        job.discard(Path("dt=1/b.csv"))
+    started = mc.start(DEST)
+    with started.task(1) as task:
+        assert task.write_text("c.txt", "ä\n", encoding="utf-16", newline="\r\n") == 2
+    started.commit([task.result])
+    assert visible(s3).keys() == {"t/dt=1/a.bin", "t/c.txt"}
+    assert visible(s3)["t/c.txt"].decode("utf-16") == "ä\r\n"
+
+
+@pytest.mark.parametrize(
+    "encoding", ["utf-16", "utf-32", "UTF16", "utf-16-le", "utf-8-sig", "utf-8"]
+)
+def test_text_has_the_mark_of_its_encoding(s3: MemoryStore, encoding: str, tmp_path: Path) -> None:
+    """Once, as Python's own ``open`` writes it; an empty file has none."""
+    with mc.write(DEST) as job:
+        for name, texts in (("a", ["1", "2\n"]), ("empty", [])):
+            with (
+                job.open(name, "w", encoding=encoding) as file,
+                open(tmp_path / name, "w", encoding=encoding) as plain,
+            ):
+                for text in texts:
+                    assert file.write(text) == plain.write(text)
+    for name in ("a", "empty"):
+        assert visible(s3)[f"t/{name}"] == (tmp_path / name).read_bytes()

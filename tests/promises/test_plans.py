@@ -12,17 +12,12 @@ import pytest
 import magic_committer as mc
 from magic_committer.cli.main import run
 from magic_committer.hadoop.paths import unique_name
-from magic_committer.stores.memory import MemoryStore
 from tests.hadoops import complete, leave_job
 from tests.promises.hands import DEST, raising, visible
-from tests.promises.machine import DAY, FILES, HOUR, READS, Machine
+from tests.promises.machine import DAY, FILES, HOUR, READS, STATES, Machine, matching
+from tests.promises.situations import contents
 
-STATES = ("running", "committing", "completed", "reverting", "reverted", "aborting", "closed")
 VERBS = ("commit", "abort", "recover")
-
-
-def contents(store: MemoryStore) -> tuple[object, ...]:
-    return {key: store.body(key) for key in store.keys()}, store.open_uploads()
 
 
 def by_command(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
@@ -63,9 +58,7 @@ def test_read_only_rights_are_enough_for_a_plan(machine: Machine) -> None:
     machine.job("running", job_id="mine")
     machine.later(2 * DAY)
 
-    machine.s3.before = raising(
-        lambda r: r.verb not in READS, mc.PermissionDenied("nothing may be written")
-    )
+    machine.s3.before = raising(lambda r: r.verb not in READS, mc.PermissionDenied)
     (job,) = mc.inspect(DEST)
     plans: list[mc.ActionPlan[Any]] = [job.commit(), job.abort(), job.recover(), job.give_up()]
     assert all(plan.question for plan in plans)
@@ -75,20 +68,10 @@ def test_read_only_rights_are_enough_for_a_plan(machine: Machine) -> None:
     machine.s3.before = None
 
 
-def test_two_operators_who_run_one_plan_end_the_job_once(machine: Machine) -> None:
-    """The second run obeys the record that the first has written."""
-    machine.job("committing", job_id="mine")
-    (job,) = mc.inspect(DEST)
-    first, second = job.recover(), job.recover()
-    assert first.run().outcome == second.run().outcome == "committed"
-    assert visible(machine.s3) == FILES
-
-
-def test_a_half_published_hadoop_job_is_planned(
+def test_a_half_published_job_of_hadoops_has_a_plan(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without the word that its JVM is dead, and while its files would stay unasked, it is refused;
-    with both words the plan says what stays; adopting alone is a plan, too."""
+    """It is refused without the words that its JVM is dead, and that its files may stay."""
     hadoops = leave_job(machine.s3, "3.5.0")
     complete(machine.s3, hadoops, 2)
     (job,) = mc.inspect(DEST)
@@ -112,8 +95,7 @@ def test_a_job_that_nothing_else_ends_is_given_up(
 ) -> None:
     """Its plan, the command's too, names what is open and visible; then nothing of it is left."""
     job = machine.job("committing")
-    for key in [key for key in machine.s3.keys() if "/_plan-" in key]:
-        machine.s3.delete_object(key)
+    machine.s3.delete_object(*matching(machine.s3, "*/_plan-*"))
     machine.later(DAY)
     (found,) = mc.inspect(DEST)
     plan = found.give_up()
@@ -135,8 +117,7 @@ def test_a_job_that_was_not_found_has_no_ending() -> None:
 def test_open_uploads_are_looked_at_and_aborted_by_plan(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is told of each is what the command tells; others' stay unless they are meant, and what
-    a plan has not counted is not aborted by it."""
+    """As the command tells it; others' stay unless they are meant, and so does what came later."""
     orphans = {machine.s3.start_upload(f"t/{unique_name(f'{n}.csv', '0' * 32)}") for n in range(3)}
     foreign = machine.s3.start_upload("t/other.csv")
     machine.later(2 * DAY)

@@ -54,7 +54,7 @@ def test_files_of_many_blocks_are_put(there: There, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", ["pipe", "link to a directory", "link to nothing", "no name"])
-def test_what_cannot_be_put_is_an_error_before_anything_is(
+def test_what_cannot_be_put_is_an_error_before_all_else(
     there: There, source: Path, bad: str
 ) -> None:
     """Nothing is passed over in silence: not a pipe, not a link, not a name that is refused."""

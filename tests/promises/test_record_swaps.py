@@ -28,8 +28,14 @@ from magic_committer.testing import PatientClock
 from tests.promises.hands import At, raising
 
 KEY = "t/__magic_job-j/_job.json"
-REFUSALS = {InvalidRequest: 400, PermissionDenied: 403, NotSupported: 501}
-"""What a gateway between us and the store may answer, with its status."""
+EXPIRED = PermissionDenied("of the second try", status=403, attempts=2)
+UNANSWERED = Unanswered("")
+REFUSALS: dict[str, StoreError] = {
+    "400": InvalidRequest("refused", status=400),
+    "403": PermissionDenied("refused", status=403),
+    "501": NotSupported("refused", status=501),
+}
+"""What a gateway between us and the store may answer."""
 
 
 @pytest.fixture
@@ -65,132 +71,82 @@ def stored(runtime: Runtime) -> records.Seen:
     return seen
 
 
+@pytest.mark.parametrize("answer", [None, WriteConflict, PreconditionFailed, Unanswered])
 def test_who_is_slower_has_lost_also_to_one_who_decides_the_same(
-    s3: MemoryStore, runtime: Runtime
+    s3: MemoryStore, runtime: Runtime, answer: type[WriteConflict] | None
 ) -> None:
-    """I10: of two who swap to the same state one has won: the other's nonce is not stored."""
+    """I3, I10: whatever the answer to its own swap is, the stored nonce tells who has won."""
     seen = running(runtime)
-    At(s3, its_put, lambda: to(runtime, seen))
-    mine = to(runtime, seen)
-    assert not mine.won
-    assert mine.now is not None
-    assert mine.now.etag == stored(runtime).etag
-
-
-@pytest.mark.parametrize("answer", [WriteConflict, PreconditionFailed, Unanswered])
-def test_an_error_behind_which_another_has_decided_is_a_lost_swap(
-    s3: MemoryStore, runtime: Runtime, answer: type[WriteConflict]
-) -> None:
-    """I3, I10: after 409, 412 or no answer the stored record tells who has won."""
-    seen = running(runtime)
+    state = State.COMMITTING if answer else State.ABORTING
 
     def rival_is_faster() -> None:
-        to(runtime, seen, State.COMMITTING)
-        raise answer("")
+        to(runtime, seen, state)
+        if answer:
+            raise answer("")
 
     At(s3, its_put, rival_is_faster)
     mine = to(runtime, seen)
     assert not mine.won
     assert mine.now is not None
-    assert mine.now.record.state is State.COMMITTING
+    assert (mine.now.record.state, mine.now.etag) == (state, stored(runtime).etag)
 
 
 def test_a_conflict_with_nobody_is_sent_again(s3: MemoryStore, runtime: Runtime) -> None:
     """I10: a 409 while the old state is there decides nothing: the swap is sent again, and wins."""
     seen = running(runtime)
-
     At(s3, its_put, WriteConflict("try again"))
     assert to(runtime, seen).won
     assert stored(runtime).record.state is State.ABORTING
 
 
-def test_a_store_that_wants_etags_without_quotes_is_understood(
-    s3: MemoryStore, runtime: Runtime
-) -> None:
+def test_a_store_of_etags_without_quotes_is_understood(s3: MemoryStore, runtime: Runtime) -> None:
     """A 412 with the record unchanged: the ETag is sent in the other quoting (Ceph RGW)."""
     seen = running(runtime)
-    s3.before = raising(
-        lambda r: (r.if_match or "").startswith('"'),
-        PreconditionFailed("it compares with the quotes"),
-    )
+    s3.before = raising(lambda r: (r.if_match or "").startswith('"'), PreconditionFailed("quotes"))
     assert to(runtime, seen).won
     assert records.remove(runtime, stored(runtime))
     assert records.read(runtime, KEY) is None
 
 
-@pytest.mark.parametrize(
-    "told", [Unanswered(""), PermissionDenied("of the second try", status=403, attempts=2)]
-)
-def test_a_read_back_that_is_refused_leaves_the_swap_unknown(
-    s3: MemoryStore, runtime: Runtime, told: StoreError
+@pytest.mark.parametrize("unread", [PermissionDenied, Unanswered])
+@pytest.mark.parametrize("told", REFUSALS | {"none": UNANSWERED, "expired": EXPIRED})
+def test_a_swap_that_cannot_be_read_back_is_unknown(
+    s3: MemoryStore, runtime: Runtime, told: str, unread: type[StoreError]
 ) -> None:
-    """I10: it, or its first try, was not answered, and nothing can be read: it may have won."""
+    """I10: whatever it was told, also if both are denied: a gateway may have let it through."""
     seen = running(runtime)
+    error = (REFUSALS | {"none": UNANSWERED, "expired": EXPIRED})[told]
 
     def fail(request: Request) -> None:
-        if its_put(request):
-            raise told
-        raise PermissionDenied("the token has expired")
+        raise error if its_put(request) else unread("not to be read", status=403)
 
     s3.before = fail
     with pytest.raises(OutcomeUnknown, match=r"attach\('s3://bucket/t/', 'j'\)"):
-        to(runtime, seen)
-
-
-@pytest.mark.parametrize("state", [State.ABORTING, State.COMMITTING])
-@pytest.mark.parametrize("error", REFUSALS)
-def test_a_refusal_of_what_took_effect_is_recognised(
-    s3: MemoryStore, runtime: Runtime, error: type[StoreError], state: State
-) -> None:
-    """I10: a gateway refuses a swap that the store has done: the record is read back, and tells."""
-    seen = running(runtime)
-
-    s3.after = raising(its_put, error("a gateway's", status=REFUSALS[error]))
-    swapped = to(runtime, seen, state)
-    assert (swapped.won, stored(runtime).record.state) == (True, state)
-
-
-@pytest.mark.parametrize("error", REFUSALS)
-@pytest.mark.parametrize("unread", [PermissionDenied, Unanswered])
-def test_a_refusal_that_cannot_be_read_back(
-    s3: MemoryStore, runtime: Runtime, error: type[StoreError], unread: type[StoreError]
-) -> None:
-    """I10: a swap is refused, and then the record cannot be read: it is unknown, also if both are
-    denied: the gateway that denies them may have let the swap through."""
-    seen = running(runtime)
-
-    def refuse(request: Request) -> None:
-        if its_put(request):
-            raise error("refused", status=REFUSALS[error])
-        raise unread("not to be read", status=403)
-
-    s3.before = refuse
-    with pytest.raises(OutcomeUnknown):
         to(runtime, seen)
     s3.before = None
     assert stored(runtime).etag == seen.etag
 
 
-@pytest.mark.parametrize("error", REFUSALS)
-def test_a_plain_refusal_costs_one_look(
-    s3: MemoryStore, runtime: Runtime, error: type[StoreError]
-) -> None:
-    """A swap without effect that is refused: one PUT, one GET, and the refusal is told."""
-    seen = running(runtime)
-    before = s3.requests.copy()
-
-    s3.before = raising(its_put, error("refused", status=REFUSALS[error]))
-    with pytest.raises(error):
-        to(runtime, seen)
-    assert s3.requests - before == {"put": 1, "get": 1}
+@pytest.mark.parametrize("state", [State.ABORTING, State.COMMITTING])
+@pytest.mark.parametrize(
+    ("conditions", "error"),
+    [*(("on", error) for error in REFUSALS.values()), ("off", UNANSWERED), ("off", EXPIRED)],
+    ids=[*REFUSALS, "off, unanswered", "off, sent twice"],
+)
+def test_a_failure_of_what_took_effect_is_recognised(
+    s3: MemoryStore, runtime: Runtime, conditions: ConditionalWrites, error: StoreError,
+    state: State,
+) -> None:  # fmt: skip
+    """I10: a swap that the store has done is told as failed: the record is read back, and tells."""
+    seen = running(runtime, conditions)
+    At(s3, its_put, error, after=True)
+    swapped = to(runtime, seen, state)
+    assert (swapped.won, stored(runtime).record.state) == (True, state)
 
 
 @pytest.mark.parametrize("why", ["moved on", "moves on just then", "refused", "always refused"])
-def test_a_record_that_cannot_be_removed_stays_and_is_told(
-    s3: MemoryStore, runtime: Runtime, why: str
-) -> None:
-    """I5: the record is removed as it was seen; where another has moved it on, or the store refuses
-    the condition, that is no error."""
+def test_a_record_that_cannot_be_removed_stays(s3: MemoryStore, runtime: Runtime, why: str) -> None:
+    """I5: it is removed as it was seen: one that moved on, or whose condition is refused, stays."""
     seen = running(runtime)
     deletion: Callable[[Request], bool] = lambda r: r.verb == "delete_one"  # noqa: E731
     if why == "moved on":
@@ -218,9 +174,7 @@ def test_a_record_that_is_gone_is_removed(s3: MemoryStore, runtime: Runtime) -> 
     assert records.remove(runtime, seen) is True
 
 
-def test_without_conditions_a_decision_that_can_be_read_is_obeyed(
-    s3: MemoryStore, runtime: Runtime
-) -> None:
+def test_without_conditions_a_decision_is_obeyed(s3: MemoryStore, runtime: Runtime) -> None:
     """With ``conditional_writes="off"`` a driver reads before it decides: who decided is obeyed."""
     seen = running(runtime, "off")
     to(runtime, seen, State.COMMITTING)
@@ -229,16 +183,8 @@ def test_without_conditions_a_decision_that_can_be_read_is_obeyed(
     assert stored(runtime).record.state is State.COMMITTING
 
 
-def test_without_conditions_a_lost_reply_is_recognised(s3: MemoryStore, runtime: Runtime) -> None:
-    """With ``conditional_writes="off"`` too one's own nonce in the record is one's own success."""
-    seen = running(runtime, "off")
-
-    At(s3, its_put, Unanswered(""), after=True)
-    assert to(runtime, seen).won
-
-
 @pytest.mark.parametrize("gone", [False, True])
-def test_without_conditions_a_swap_that_left_no_trace_is_unknown(
+def test_without_conditions_a_lost_swap_is_unknown(
     s3: MemoryStore, runtime: Runtime, gone: bool
 ) -> None:
     """I10: a PUT without an answer may still land, or have been written and deleted."""
@@ -258,8 +204,7 @@ def test_without_conditions_a_swap_that_left_no_trace_is_unknown(
 def test_two_who_create_one_record_are_told_apart(
     s3: MemoryStore, runtime: Runtime, conditions: ConditionalWrites, lost: bool
 ) -> None:
-    """I2: a job id is used once: of two creates the slower raises, also where its reply was lost,
-    or the store knows no conditions."""
+    """I2: the slower one raises, also if its reply was lost, or the store knows no conditions."""
     first = running(runtime, conditions)
     s3.after = raising(lambda r: lost and its_put(r), Unanswered(""))
     with pytest.raises(JobExists):
@@ -267,9 +212,7 @@ def test_two_who_create_one_record_are_told_apart(
     assert stored(runtime).record == first.record
 
 
-def test_a_create_whose_reply_is_lost_is_its_own_but_not_undisturbed(
-    s3: MemoryStore, runtime: Runtime
-) -> None:
+def test_a_create_without_a_reply_is_not_undisturbed(s3: MemoryStore, runtime: Runtime) -> None:
     """I10: a create that was sent twice may land again: its record is never simply deleted."""
     At(s3, its_put, Unanswered(""), after=True)
     created = records.create(runtime, KEY, record_of("j"))
@@ -299,8 +242,7 @@ def swaps(runtime: Runtime, seen: records.Seen) -> object:
 def test_a_record_that_is_written_again_is_waited_for_longer_each_time(
     s3: MemoryStore, write: Callable[[Runtime, records.Seen], object]
 ) -> None:
-    """A store that does not answer is not pressed: half a second, then twice as long each time, and
-    no wait behind the last try."""
+    """Half a second, then twice as long each time, and no wait behind the last try."""
     clock = PatientClock()
     runtime = Runtime(s3, pool=ThreadPool(0), clock=clock)
     seen = records.create(runtime, "t/__magic_job-j/_job.json", record_of("j")).seen
@@ -308,15 +250,3 @@ def test_a_record_that_is_written_again_is_waited_for_longer_each_time(
     with pytest.raises(OutcomeUnknown):
         write(runtime, seen)
     assert clock.ahead == 0.5 + 1 + 2 + 4 + 8
-
-
-def test_an_unconditional_swap_that_was_sent_twice_is_read_back(
-    s3: MemoryStore, runtime: Runtime
-) -> None:
-    """I10: without conditional writes the first sending of a decision lands unanswered and the
-    second is refused: the swap has won."""
-    seen = running(runtime, "off")
-    expired = PermissionDenied("the token has expired", status=403, attempts=2)
-    At(s3, its_put, expired, after=True)
-    assert to(runtime, seen).won
-    assert stored(runtime).record.state is State.ABORTING

@@ -13,7 +13,7 @@ from magic_committer.cli.main import run
 from magic_committer.remedy import Call, in_python
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock, memory_store
-from tests.promises.hands import job_of, raising
+from tests.promises.hands import job_of, refusing
 from tests.promises.machine import Machine
 from tests.promises.situations import SITUATIONS, Situation, contents, shows
 
@@ -44,13 +44,15 @@ def pasted(text: str, error: BaseException) -> object:
 def test_an_error_is_one_line_with_each_remedy_in_it(
     machine: Machine, situation: Situation
 ) -> None:
-    """``str(error)`` is the message, the advice and the calls, in a line of a log."""
+    """``str(error)`` is message, advice and calls, in a line of a log; also of a pickled error."""
     error = raised(situation, machine)
     assert len(error.remedies) == len(situation.ends), error
     assert "\n" not in str(error)
     assert str(error) == f"{error.message}. {error.hint}"
     for remedy in error.remedies:
         assert f": {in_python(remedy)}" in error.hint
+    back = pickle.loads(pickle.dumps(error))
+    assert (str(back), back.remedies) == (str(error), error.remedies)
 
 
 @pytest.mark.parametrize(("situation", "number"), EACH)
@@ -72,14 +74,6 @@ def test_each_call_that_an_error_names_does_what_it_says(
     situation.ends[number](machine.s3, before)
 
 
-@pytest.mark.parametrize("situation", SITUATIONS.values(), ids=list(SITUATIONS))
-def test_remedies_cross_process_boundaries(machine: Machine, situation: Situation) -> None:
-    """A pickled error says the same, and has the same data."""
-    error = raised(situation, machine)
-    back = pickle.loads(pickle.dumps(error))
-    assert (str(back), back.remedies) == (str(error), error.remedies)
-
-
 def test_the_data_is_the_call(machine: Machine) -> None:
     """A program that acts on an error needs no text: name and arguments are the function's."""
     error = raised(SITUATIONS["lost"], machine)
@@ -91,27 +85,21 @@ def test_the_data_is_the_call(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "key", "end"),
-    [
-        ("list", "", shows()),  # before the decision
-        ("complete_upload", "t/1.csv", shows("t/1.csv")),  # after it
-    ],
+    ("request_of", "seen"),
+    [("list", ()), ("complete_upload t/1.csv", ("t/1.csv",))],
+    ids=["before the decision", "after it"],
 )
 def test_the_call_in_a_note_at_ctrl_c_can_be_pasted(
-    s3: MemoryStore, verb: str, key: str, end: object
+    s3: MemoryStore, request_of: str, seen: tuple[str, ...]
 ) -> None:
     """An interrupted commit says what is known, and the call in it ends the job."""
     job = job_of({"1.csv": b"1"})
-
-    s3.before = raising(lambda r: r.verb == verb and key in (r.key, ""), KeyboardInterrupt)
-    with pytest.raises(KeyboardInterrupt) as interrupt:
+    with refusing(s3, request_of, KeyboardInterrupt), pytest.raises(KeyboardInterrupt) as interrupt:
         job.commit()
-    s3.before = None
     (note,) = interrupt.value.__notes__
     (call,) = re.findall(r": (magic_committer\..*)$", note)
     pasted(call, interrupt.value)
-    assert callable(end)
-    end(s3, None)
+    shows(*seen)(s3, None)
 
 
 def test_every_kind_of_remedy_is_among_the_situations() -> None:

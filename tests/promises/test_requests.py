@@ -75,8 +75,7 @@ def formula(
 def test_a_job_makes_exactly_the_requests_that_the_docs_state(
     s3: MemoryStore, tasks: int, files: int, track: Track, accept: Accept, given_id: bool
 ) -> None:
-    """3 requests a small file with track="memory", 4 a task, pages, and a constant a job; the
-    same for the second job, but for the proof of the store."""
+    """So many a file, a task, a page and a job; the same for the second job, but for the proof."""
     for first in (True, False):
         s3.requests.clear()
         job = mc.start(
@@ -101,29 +100,19 @@ def test_listings_cost_a_request_a_thousand(s3: MemoryStore) -> None:
     )
 
 
-def test_a_task_without_files_costs_nothing(s3: MemoryStore) -> None:
-    """An empty task of a job that takes results makes no request at all."""
+@pytest.mark.parametrize(("files", "heads"), [(0, 0), (100, 2)])
+def test_a_task_reads_the_fence_twice(s3: MemoryStore, files: int, heads: int) -> None:
+    """Not once a file, however many it writes within a second; one without files costs nothing."""
     job = mc.start(DEST, track="memory", accept="results")
     s3.requests.clear()
-    result = committed_task(job, "1", {})
-    assert not s3.requests
-    assert job.commit([result], expect=1).files == 0
-
-
-def test_a_task_of_many_files_reads_the_fence_twice(s3: MemoryStore) -> None:
-    """Two HEADs a task, not one a file, however many files it writes within a second."""
-    job = mc.start(DEST)
-    s3.requests.clear()
-    committed_task(job, "1", {f"{n}.csv": b"" for n in range(100)})
-    assert s3.requests["head"] == 2
+    committed_task(job, "1", {f"{n}.csv": b"" for n in range(files)})
+    assert s3.requests["head"] == heads
+    assert files or not s3.requests
 
 
 @pytest.mark.parametrize("track", ["memory", "s3"])
-def test_an_aborted_task_makes_the_requests_that_the_docs_state(
-    s3: MemoryStore, track: Track
-) -> None:
-    """Each upload is aborted and looked at; a task that others may share claims its name, reads the
-    fence, and lists and deletes its tree."""
+def test_an_aborted_task_makes_the_requests_of_the_docs(s3: MemoryStore, track: Track) -> None:
+    """Abort and look for each upload; a shared one claims, reads the fence, deletes its tree."""
     task = mc.start(DEST, track=track).task("1")
     for name in "abc":
         with task.open(name) as f:

@@ -14,16 +14,8 @@ from magic_committer.errors import NotFound, Unanswered
 from magic_committer.options import Mode
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import MemoryStore, Request
-from tests.promises.hands import (
-    DEST,
-    At,
-    Crash,
-    committed_task,
-    control,
-    crash,
-    job_of,
-    visible,
-)
+from tests.promises.hands import DEST, At, committed_task, control, dies_at, job_of, visible
+from tests.promises.machine import matching
 
 OWN_BYTES = 2_000
 """More than what a process keeps of a set of one file, and less than twice that."""
@@ -43,8 +35,7 @@ OWN_BYTES = 2_000
 def test_a_result_that_tells_of_another_set_is_refused(
     s3: MemoryStore, change: dict[str, Any], error: type[Exception], told: str
 ) -> None:
-    """I2, I9: a result is held against its pendingset, which lies where it belongs and nowhere
-    else; what would accept any version of it is refused before, and the job goes on."""
+    """I2, I9: it is held against its set; one that would accept any version is refused before."""
     job = mc.start(DEST, accept="results")
     result = committed_task(job, "1", {"a.csv": b"1"})
     if "key" in change:
@@ -58,25 +49,29 @@ def test_a_result_that_tells_of_another_set_is_refused(
         assert job.commit([result]).files == 1
 
 
+CHANGES = {
+    "changed": (b'"length":1', b'"length":2'),
+    "aborted": (b'"commits":[', b'"commits":[],"more":['),
+}
+
+
 @pytest.mark.parametrize("kept", [True, False], ids=["its own", "another process's"])
 @pytest.mark.parametrize("what", ["gone", "changed", "aborted", "another job's"])
 def test_a_set_that_is_not_the_tasks_any_more_is_refused(
     s3: MemoryStore, monkeypatch: pytest.MonkeyPatch, what: str, kept: bool
 ) -> None:
-    """I2: nothing is decided by what only this process remembers: a set that is gone, changed or
-    overwritten by a tombstone since its task stored it is found before the decision."""
+    """I2: nothing is decided by what only this process remembers of it."""
     monkeypatch.setattr(_runtime, "OWN_SETS_BYTES_MAX", 10**6 if kept else 0)
     job = mc.start(DEST, accept="results")
     result = committed_task(job, "1", {"a.csv": b"1"})
     body = s3.body(result.key)
     if what == "gone":
         s3.delete_object(result.key)
-    elif what == "changed":
-        s3.put_object(result.key, body.replace(b'"length":1', b'"length":2'))
     elif what == "another job's":
         s3.put_object(result.key, body, metadata={JOB_METADATA: "0" * 32})
     else:
-        s3.put_object(result.key, body.replace(b'"commits":[', b'"commits":[],"more":['))
+        old, new = CHANGES[what]
+        s3.put_object(result.key, body.replace(old, new))
     s3.requests.clear()
     with pytest.raises(mc.CommitRefused):
         job.commit([result])
@@ -97,49 +92,27 @@ def test_a_404_to_a_look_at_an_own_set_is_not_believed(s3: MemoryStore) -> None:
     assert job.commit([result]).files == 1
 
 
-def test_a_driver_does_not_read_what_its_process_has_stored(s3: MemoryStore) -> None:
-    """As long as it is the same version. What is published is the same, with the tasks'
-    counters."""
+@pytest.mark.parametrize("kept", [3, 1])
+def test_a_driver_does_not_read_what_its_process_has_stored(
+    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    """As long as it is the same version, and up to a limit: the oldest ones are read again."""
+    monkeypatch.setattr(_runtime, "OWN_SETS_BYTES_MAX", OWN_BYTES if kept == 1 else 10**6)
     job = mc.start(DEST, accept="results")
     results = [committed_task(job, str(n), {f"{n}.csv": b"1"}) for n in range(3)]
     read = []
     s3.before = lambda r: read.append(r.key) if r.verb == "get" else None
     report = job.commit(results)
-    assert not set(read) & {result.key for result in results}
+    assert [result.key in read for result in results] == [n < 3 - kept for n in range(3)]
     assert (report.files, len(visible(s3))) == (3, 3)
-    assert report.statistics["counters"]["committer_commits_created"] == 3
-
-
-def test_what_a_process_keeps_of_its_sets_has_a_limit(
-    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The oldest ones are read from the store again."""
-    monkeypatch.setattr(_runtime, "OWN_SETS_BYTES_MAX", OWN_BYTES)
-    job = mc.start(DEST, accept="results")
-    results = [committed_task(job, str(n), {f"{n}.csv": b"1"}) for n in range(3)]
-    read = []
-    s3.before = lambda r: read.append(r.key) if r.verb == "get" else None
-    assert job.commit(results).files == 3
-    assert [result.key in read for result in results] == [True, True, False]
-
-
-@pytest.mark.parametrize("changed", ["key", "task"])
-def test_two_results_of_one_set_are_refused(s3: MemoryStore, changed: str) -> None:
-    """I2: a result that names another one's set stands for none: no task is left out in silence."""
-    job = mc.start(DEST, accept="results")
-    one, two = (committed_task(job, n, {f"{n}.csv": b"1"}) for n in ("1", "2"))
-    results = (
-        [replace(one, key=two.key), two] if changed == "key" else [replace(one, task="3"), one]
-    )
-    with pytest.raises(mc.CommitRefused):
-        job.commit(results)
-    assert visible(s3) == {}
+    marker = orjson.loads(s3.body("t/_SUCCESS"))
+    for found in (report.statistics, marker["iostatistics"]):
+        assert found["counters"]["committer_commits_created"] == 3
 
 
 @pytest.mark.parametrize("files", [1, 0], ids=["a file", "an empty table"])
 def test_results_that_are_left_out_are_told(s3: MemoryStore, files: int) -> None:
-    """A scheduler lost two of four results: the report counts them and names their tasks, one line
-    for all. A slower attempt of an accepted task is no such thing."""
+    """Counted and named in one line; a slower attempt of an accepted task is no such thing."""
     job = mc.start(DEST, accept="results")
     results = [committed_task(job, str(n), {f"{n}.csv": b"1"}) for n in range(3)]
     twin = committed_task(job, "0", {"0.csv": b"2"})
@@ -157,14 +130,12 @@ def test_results_that_are_left_out_are_told(s3: MemoryStore, files: int) -> None
 
 @pytest.mark.parametrize("call", ["commit", "abort"])
 @pytest.mark.parametrize(
-    ("term", "value"),
-    [("mode", "replace"), ("mark_success", False), ("accept", "listing")],
+    ("term", "value"), [("mode", "replace"), ("mark_success", False), ("accept", "listing")]
 )
 def test_a_handle_with_other_terms_than_the_record_decides_nothing(
     s3: MemoryStore, call: str, term: str, value: object
 ) -> None:
-    """I3, I5: its JSON was edited, or is that of an older job. A plan of another mode than the
-    record's could be neither finished nor taken back. Both are shown, and what to do works."""
+    """I3, I5: its JSON was edited, or is of an older job: both are shown, and what to do works."""
     s3.put_object("t/old.csv", b"old")
     job = mc.start(DEST, accept="results")
     result = committed_task(job, "1", {"a.csv": b"1"})
@@ -180,8 +151,7 @@ def test_a_handle_with_other_terms_than_the_record_decides_nothing(
 
 
 def test_a_check_that_another_driver_made_fail_tells_of_its_commit(s3: MemoryStore) -> None:
-    """I10: another driver commits between our look at the record and our checks: its uploads are
-    not open any more, and we say "committed", as it did."""
+    """I10: it commits between our look and our checks: the uploads are not open any more."""
     job = mc.start(DEST)
     result = committed_task(job, "1", {"a.csv": b"1"})
     rival = mc.attach(DEST, job.id)
@@ -198,11 +168,8 @@ def test_the_plan_of_a_swap_that_an_executor_moved_on_stays(s3: MemoryStore) -> 
     plans: list[str] = []
 
     def rival_completes() -> None:
-        dies = At(s3, "put t/_SUCCESS", crash)
-        with pytest.raises(Crash):
-            rival.commit()
-        assert dies.done
-        plans.extend(key for key in control(s3) if "_plan-" in key)
+        dies_at(s3, "put t/_SUCCESS", rival.commit)
+        plans.extend(matching(s3, "*/_plan-*"))
         raise Unanswered("the reply of our swap")
 
     record = f"t/__magic_job-{job.id}/_job.json"
@@ -215,45 +182,34 @@ def test_the_plan_of_a_swap_that_an_executor_moved_on_stays(s3: MemoryStore) -> 
 
 @pytest.mark.parametrize("mode", ["replace", "replace_partitions"])
 def test_a_replace_that_writes_the_same_bytes_again_keeps_them(s3: MemoryStore, mode: Mode) -> None:
-    """I7: a file that the job rewrites with the same bytes has the ETag of the old one; it is
-    rewritten, so it is not deleted."""
+    """I7: the file has the ETag of the old one; it is rewritten, so it is not deleted."""
     for _ in range(2):
         with mc.write(DEST, mode=mode) as job, job.open("a.csv", unique=False) as f:
             f.write(b"1")
     assert visible(s3) == {"t/a.csv": b"1"}
 
 
-def test_a_job_counts_what_its_tasks_counted(s3: MemoryStore) -> None:
-    """The statistics of the report, and those in `_SUCCESS`, hold the sums of all tasks."""
-    job = job_of({"a.csv": b"a", "b.csv": b"b"}, {"c.csv": b"c"})
-    report = job.commit()
-    marker = orjson.loads(s3.body("t/_SUCCESS"))
-    for found in (report.statistics, marker["iostatistics"]):
-        assert found["counters"]["committer_magic_files_created"] == 3
+def checksums(s3: MemoryStore) -> set[str]:
+    """Of the parts of the open uploads."""
+    parts = (part for one in s3.open_uploads() for part in s3.list_parts(one.key, one.upload_id))
+    return {part.checksum.algorithm for part in parts if part.checksum}
 
 
 def test_a_task_takes_the_checksum_that_its_job_has_agreed_on(s3: MemoryStore) -> None:
     """A process without the job's options writes parts that the job can complete."""
     job = mc.start(DEST, options=mc.Options(checksum="CRC32C"))
     committed_task(mc.attach(DEST, job.id), "1", {"a.csv": b"a"})
-    (upload,) = s3.open_uploads()
-    (part,) = s3.list_parts(upload.key, upload.upload_id)
-    assert part.checksum is not None
-    assert part.checksum.algorithm == "CRC32C"
+    assert checksums(s3) == {"CRC32C"}
 
 
 def test_processes_with_different_packages_write_one_job(
     s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By default each process takes the checksum that it computes fastest: a file of a worker
-    without awscrt has another one than its neighbour, and the job completes both with theirs."""
+    """Each takes the checksum that it computes fastest, and the job completes all with theirs."""
     job = mc.start(DEST)
-    used = []
     for task, algorithm in (("1", "CRC32"), ("2", "CRC32C")):
         monkeypatch.setattr(options, "fastest", lambda algorithm=algorithm: algorithm)
         committed_task(mc.attach(DEST, job.id), task, {f"{task}.csv": b"1"})
-    for upload in s3.open_uploads():
-        used += [part.checksum for part in s3.list_parts(upload.key, upload.upload_id)]
-    assert {one.algorithm for one in used if one} == {"CRC32", "CRC32C"}
+    assert checksums(s3) == {"CRC32", "CRC32C"}
     assert job.commit().outcome == "committed"
     assert visible(s3) == {"t/1.csv": b"1", "t/2.csv": b"1"}

@@ -14,11 +14,11 @@ import tenacity
 
 import magic_committer as mc
 from magic_committer.engines import items as engine_items
-from magic_committer.stores.memory import MemoryStore, Request
-from tests.promises.hands import visible
+from magic_committer.stores.memory import MemoryStore
+from tests.promises.hands import DEST, raising, visible
 
-DEST = "s3://bucket/t"
 AT_ONCE = tenacity.Retrying(wait=tenacity.wait_none(), stop=tenacity.stop_never)
+Run = Callable[..., mc.RunReport[Any]]
 
 
 @pytest.fixture
@@ -27,10 +27,28 @@ def threads() -> Iterator[ThreadPoolExecutor]:
         yield executor
 
 
+@pytest.fixture
+def run(s3: MemoryStore, threads: ThreadPoolExecutor) -> Run:
+    """`mc.run` on those threads."""
+
+    def call(fn: Any = write_number, items: Any = (1,), **more: Any) -> mc.RunReport[Any]:
+        return mc.run(DEST, fn, items, **{"executor": threads, **more})
+
+    return call
+
+
 def write_number(task: mc.Task, number: int) -> int:
     with task.open(f"{number}.txt", "w", unique=True) as file:
         file.write(str(number))
     return number * 10
+
+
+def generator(task: mc.Task, number: int) -> Iterator[int]:
+    yield number
+
+
+async def coroutine(task: mc.Task, number: int) -> None:
+    pass
 
 
 def nothing_is_left(s3: MemoryStore) -> bool:
@@ -40,9 +58,9 @@ def nothing_is_left(s3: MemoryStore) -> bool:
 # It works -----------------------------------------------------------------------------------------
 
 
-def test_each_item_is_a_task(s3: MemoryStore, threads: ThreadPoolExecutor) -> None:
+def test_each_item_is_a_task(s3: MemoryStore, run: Run) -> None:
     """The files of all are there; what fn returned comes in the order of the items."""
-    report = mc.run(DEST, write_number, range(100), executor=threads)
+    report = run(items=range(100))
     assert (report.outcome, report.tasks, report.files) == ("committed", 100, 100)
     assert report.returned == tuple(range(0, 1000, 10))
     assert sorted(visible(s3).values()) == sorted(str(n).encode() for n in range(100))
@@ -51,7 +69,7 @@ def test_each_item_is_a_task(s3: MemoryStore, threads: ThreadPoolExecutor) -> No
     assert "returned" not in report.to_dict()
 
 
-def test_the_executor_of_the_caller_stays(s3: MemoryStore, threads: ThreadPoolExecutor) -> None:
+def test_the_executor_of_the_caller_stays(run: Run, threads: ThreadPoolExecutor) -> None:
     """Two jobs, one executor; one that was made for the job is shut down."""
     made: list[ThreadPoolExecutor] = []
 
@@ -59,115 +77,73 @@ def test_the_executor_of_the_caller_stays(s3: MemoryStore, threads: ThreadPoolEx
         made.append(ThreadPoolExecutor(2))
         return made[-1]
 
-    for _ in range(2):
-        mc.run(DEST, write_number, [1], executor=threads)
-    mc.run(DEST, write_number, [1], executor=make)
-    mc.run(DEST, write_number, [1], executor=ThreadPoolExecutor)
+    for executor in (threads, threads, make, ThreadPoolExecutor):
+        run(executor=executor)
     assert threads.submit(int).result() == 0
     assert len(made) == 1
     with pytest.raises(RuntimeError, match="shutdown"):
         made[0].submit(int)
 
 
-def test_items_may_be_a_long_generator(s3: MemoryStore, threads: ThreadPoolExecutor) -> None:
+def test_items_may_be_a_long_generator(run: Run) -> None:
     """No more of it is read than is in flight."""
     ahead: list[int] = []
-    done = Counter[str]()
+    done: list[int] = []
 
     def numbers() -> Iterator[int]:
         for number in range(200):
-            ahead.append(number - done["files"])
+            ahead.append(number - len(done))
             yield number
 
-    def count(task: mc.Task, number: int) -> None:
-        done["files"] += 1
-
-    report = mc.run(DEST, count, numbers(), executor=threads, in_flight=8)
+    report = run(lambda task, number: done.append(number), numbers(), in_flight=8)
     assert len(report.returned) == 200
     assert max(ahead) <= 8
 
 
-def test_progress_is_told(s3: MemoryStore, threads: ThreadPoolExecutor) -> None:
+def test_progress_is_told(run: Run) -> None:
     """Each item that is done, of how many; None where nobody knows."""
     for items, total in ((range(5), 5), (iter(range(5)), None)):
         told: list[mc.Progress] = []
-        mc.run(DEST, write_number, items, executor=threads, progress=told.append)
+        run(items=items, progress=told.append)
         steps = [one for one in told if one.phase == "run"]
         assert [one.done for one in steps] == [1, 2, 3, 4, 5]
         assert {(one.total, one.unit) for one in steps} == {(total, "items")}
 
 
-def test_modes_and_options_reach_the_job(s3: MemoryStore, threads: ThreadPoolExecutor) -> None:
+def test_modes_and_options_reach_the_job(s3: MemoryStore, run: Run) -> None:
     """``mode="replace"`` replaces; a local directory of a task is uploaded."""
     s3.put_object("t/old", b"old")
 
     def write(task: mc.Task, number: int) -> None:
         (task.directory() / f"{number}.txt").write_text("new")
 
-    mc.run(
-        DEST, write, range(2), executor=threads, mode="replace", committer="directory",
-        mark_success=False,
-    )  # fmt: skip
+    run(write, range(2), mode="replace", committer="directory", mark_success=False)
     assert set(s3.keys()) == {"t/0.txt", "t/1.txt"}
 
 
 # Failures -----------------------------------------------------------------------------------------
 
 
-def test_an_item_that_fails_twice_is_written_once(
-    s3: MemoryStore, threads: ThreadPoolExecutor
-) -> None:
-    """The third try counts; what the others wrote is never visible, and not left open."""
-    tried = Counter[int]()
-
-    def write(task: mc.Task, number: int) -> int:
-        tried[number] += 1
-        with task.open(f"{number}-{tried[number]}.txt", "w") as file:
-            file.write("x")
-            if number == 3 and tried[number] < 3:
-                raise OSError("flaky")
-        return tried[number]
-
-    report = mc.run(DEST, write, range(5), executor=threads, retry=AT_ONCE)
-    assert report.returned == (1, 1, 1, 3, 1)
-    assert report.tries == 7
-    assert set(visible(s3)) == {f"t/{n}-{3 if n == 3 else 1}.txt" for n in range(5)}
-    assert not s3.open_uploads()
-
-
+@pytest.mark.parametrize("policy", [None, tenacity.retry_if_exception_type(OSError)])
 def test_an_item_that_never_succeeds_ends_the_job(
-    s3: MemoryStore, threads: ThreadPoolExecutor
+    s3: MemoryStore, run: Run, policy: tenacity.retry_if_exception_type | None
 ) -> None:
-    """After three tries: which item, how often, why; nothing is visible, nothing is left."""
+    """After three tries, or once where the caller's policy says so: which item, how often, why."""
 
     def write(task: mc.Task, number: int) -> None:
         write_number(task, number)
         if number == 7:
             raise ValueError("bad row")
 
-    with pytest.raises(
-        mc.TaskFailed, match=r"item 7 .*failed 3 times: ValueError: bad row"
-    ) as told:
-        mc.run(DEST, write, range(20), executor=threads, retry=AT_ONCE)
+    retry = tenacity.Retrying(retry=policy) if policy else AT_ONCE
+    times = "once" if policy else "3 times"
+    with pytest.raises(mc.TaskFailed, match=rf"item 7 .*failed {times}: ValueError: bad") as told:
+        run(write, range(20), retry=retry)
     assert isinstance(told.value.__cause__, ValueError)
     assert nothing_is_left(s3)
 
 
-def test_the_callers_policy_says_what_is_tried_again(
-    s3: MemoryStore, threads: ThreadPoolExecutor
-) -> None:
-    """A predicate of tenacity: an error that it does not name is final."""
-    policy = tenacity.Retrying(retry=tenacity.retry_if_exception_type(OSError))
-
-    def write(task: mc.Task, number: int) -> None:
-        raise ValueError("bad row")
-
-    with pytest.raises(mc.TaskFailed, match="failed once"):
-        mc.run(DEST, write, [1], executor=threads, retry=policy)
-    assert nothing_is_left(s3)
-
-
-def test_an_error_of_the_items_ends_the_job(s3: MemoryStore, threads: ThreadPoolExecutor) -> None:
+def test_an_error_of_the_items_ends_the_job(s3: MemoryStore, run: Run) -> None:
     """It goes to the caller as it is."""
 
     def numbers() -> Iterator[int]:
@@ -175,21 +151,19 @@ def test_an_error_of_the_items_ends_the_job(s3: MemoryStore, threads: ThreadPool
         raise LookupError("the list is gone")
 
     with pytest.raises(LookupError, match="gone"):
-        mc.run(DEST, write_number, numbers(), executor=threads)
+        run(items=numbers())
     assert nothing_is_left(s3)
 
 
-def test_no_item_is_an_error(s3: MemoryStore, threads: ThreadPoolExecutor) -> None:
+def test_no_item_is_an_error(s3: MemoryStore, run: Run) -> None:
     """With mode ``replace`` a wrong list would else empty the table."""
     s3.put_object("t/old", b"old")
     with pytest.raises(mc.IncompleteJob, match="no item"):
-        mc.run(DEST, write_number, [], executor=threads, mode="replace")
+        run(items=[], mode="replace")
     assert s3.keys() == ("t/old",)
 
 
-def test_a_job_that_somebody_aborts_is_not_tried_again(
-    s3: MemoryStore, threads: ThreadPoolExecutor
-) -> None:
+def test_a_job_that_somebody_aborts_is_not_tried_again(s3: MemoryStore, run: Run) -> None:
     """The operator's abort is told, with the outcome."""
 
     def write(task: mc.Task, number: int) -> None:
@@ -198,24 +172,17 @@ def test_a_job_that_somebody_aborts_is_not_tried_again(
         mc.abort(DEST, found.id)
 
     with pytest.raises(mc.JobNotRunning) as told:
-        mc.run(DEST, write, [1], executor=threads, retry=AT_ONCE)
+        run(write, retry=AT_ONCE)
     assert told.value.outcome == "aborted"
     assert visible(s3) == {}
     assert not s3.open_uploads()
 
 
-def test_a_commit_that_is_not_finished_keeps_what_fn_returned(
-    s3: MemoryStore, threads: ThreadPoolExecutor
-) -> None:
+def test_a_commit_that_is_not_finished_keeps_what_fn_returned(s3: MemoryStore, run: Run) -> None:
     """The job is decided and never aborted; it is finished by `recover`."""
-
-    def refuse(request: Request) -> None:
-        if request.verb == "complete_upload" and "/1-" in request.key:
-            raise mc.PermissionDenied("no", operation="complete_upload", key=request.key)
-
-    s3.before = refuse
+    s3.before = raising("complete_upload */1-*", mc.PermissionDenied("no"))
     with pytest.raises(mc.CommitIncomplete) as told:
-        mc.run(DEST, write_number, range(3), executor=threads)
+        run(items=range(3))
     s3.before = None
     assert isinstance(told.value.report, mc.RunReport)
     assert told.value.report.returned == (0, 10, 20)
@@ -223,16 +190,12 @@ def test_a_commit_that_is_not_finished_keeps_what_fn_returned(
     assert len(visible(s3)) == 3
 
 
-def test_a_call_that_hears_nothing_gives_up(s3: MemoryStore, threads: ThreadPoolExecutor) -> None:
+def test_a_call_that_hears_nothing_gives_up(run: Run) -> None:
     """After `quiet_seconds_max`: which items are in flight."""
     ends = threading.Event()
-
-    def hang(task: mc.Task, number: int) -> None:
-        ends.wait(300)
-
     try:
         with pytest.raises(mc.TaskFailed, match=r"no try has ended for 1 s; .*items 0, 1") as told:
-            mc.run(DEST, hang, range(2), executor=threads, quiet_seconds_max=1)
+            run(lambda task, number: ends.wait(300), range(2), quiet_seconds_max=1)
     finally:
         ends.set()
     assert "quiet_seconds_max" in told.value.hint
@@ -242,47 +205,29 @@ def test_a_call_that_hears_nothing_gives_up(s3: MemoryStore, threads: ThreadPool
 # What fn returns ----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("returned", "items", "says"),
+    [
+        (b"x" * 20_000, 1, "a bytes of 20,0.*10,000 bytes, pickled"),
+        (b"x" * 3_000, 4, "returned 12,.*10,000 bytes, pickled"),
+        (threading.Lock(), 1, "returned a lock that cannot be pickled"),
+        (generator(None, 1), 1, "nobody runs"),  # type: ignore[arg-type]
+    ],
+    ids=["one is large", "all are large", "no pickle", "a generator"],
+)
 def test_what_fn_returns_is_bounded(
-    s3: MemoryStore, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One value, or all together: the job is aborted before it is decided."""
+    s3: MemoryStore, run: Run, monkeypatch: pytest.MonkeyPatch, returned: object, items: int,
+    says: str,
+) -> None:  # fmt: skip
+    """One value, or all, and it must pickle on threads too: the job is aborted, not decided."""
     monkeypatch.setattr(engine_items, "RETURNED_BYTES_MAX", 10_000)
-    for size, items, says in ((20_000, 1, "a bytes of 20,0"), (3_000, 4, "returned 12,")):
 
-        def large(task: mc.Task, number: int, size: int = size) -> bytes:
-            write_number(task, number)
-            return b"x" * size
+    def write(task: mc.Task, number: int) -> object:
+        write_number(task, number)
+        return returned
 
-        with pytest.raises(mc.TaskFailed, match=f"{says}.*10,000 bytes, pickled"):
-            mc.run(DEST, large, range(items), executor=threads, retry=AT_ONCE)
-        assert nothing_is_left(s3)
-
-
-def test_what_fn_returns_must_pickle(s3: MemoryStore, threads: ThreadPoolExecutor) -> None:
-    """On threads as on processes: a program does not break when its executor changes."""
-
-    def returns(task: mc.Task, number: int) -> object:
-        return threading.Lock()
-
-    with pytest.raises(mc.TaskFailed, match="returned a lock that cannot be pickled"):
-        mc.run(DEST, returns, [1], executor=threads, retry=AT_ONCE)
-    assert nothing_is_left(s3)
-
-
-def test_a_body_that_nobody_runs_is_refused(s3: MemoryStore, threads: ThreadPoolExecutor) -> None:
-    """A generator, a coroutine, or a function that returns one."""
-
-    def generator(task: mc.Task, number: int) -> Iterator[int]:
-        yield number
-
-    async def coroutine(task: mc.Task, number: int) -> None:
-        pass
-
-    for fn in (generator, coroutine):
-        with pytest.raises(mc.WrongType, match="nobody runs"):
-            mc.run(DEST, fn, [1], executor=threads)
-    with pytest.raises(mc.TaskFailed, match="nobody runs"):
-        mc.run(DEST, lambda task, n: generator(task, n), [1], executor=threads, retry=AT_ONCE)
+    with pytest.raises(mc.TaskFailed, match=says):
+        run(write, range(items), retry=AT_ONCE)
     assert nothing_is_left(s3)
 
 
@@ -291,6 +236,8 @@ WRONG: tuple[tuple[dict[str, Any], str], ...] = (
     ({"items": "abc"}, "items is a list"),
     ({"items": 3}, "items is a list"),
     ({"fn": 3}, "takes a function"),
+    ({"fn": generator}, "nobody runs"),
+    ({"fn": coroutine}, "nobody runs"),
     ({"in_flight": 0}, "in_flight=0"),
     ({"tries_max": 0}, "tries_max=0"),
     ({"tries_max": True}, "tries_max is a whole number"),
@@ -303,53 +250,17 @@ WRONG: tuple[tuple[dict[str, Any], str], ...] = (
 )
 
 
-@pytest.mark.parametrize(
-    ("wrong", "says"), WRONG, ids=[f"{next(iter(one))}: {says}" for one, says in WRONG]
-)
-def test_a_wrong_argument_starts_nothing(
-    s3: MemoryStore, threads: ThreadPoolExecutor, wrong: dict[str, Any], says: str
+@pytest.mark.parametrize(("wrong", "says"), WRONG)
+def test_a_wrong_argument_is_refused(
+    s3: MemoryStore, run: Run, wrong: dict[str, Any], says: str
 ) -> None:
     """What it got and what to pass; no request is sent."""
-    given: dict[str, Any] = {"fn": write_number, "items": [1], "executor": threads, **wrong}
-    requests = len(s3.requests)
     with pytest.raises(mc.OptionError, match=says):
-        mc.run(DEST, **given)
-    assert len(s3.requests) == requests
+        run(**wrong)
+    assert not s3.requests
 
 
 # Slow tries ---------------------------------------------------------------------------------------
-
-
-def test_a_straggler_is_tried_twice(s3: MemoryStore, threads: ThreadPoolExecutor) -> None:
-    """The second try is accepted; the first one, which ends later, changes nothing."""
-    tried = Counter[int]()
-    goes_on, ended = threading.Event(), threading.Event()
-
-    def write(task: mc.Task, number: int) -> int:
-        tried[number] += 1
-        mine = tried[number]
-        with task.open("slow.txt" if number == 0 else f"{number}.txt", "w") as file:
-            file.write(str(mine))
-            if number == 0 and mine == 1:
-                goes_on.wait(300)
-        return mine
-
-    def caught(task: mc.Task, number: int) -> int:
-        try:
-            return write(task, number)
-        finally:
-            if number == 0 and goes_on.is_set():
-                ended.set()
-
-    report = mc.run(DEST, caught, range(8), executor=threads, speculate=1.0)
-    assert report.returned == (2, *[1] * 7)
-    assert report.tries == 9
-    assert visible(s3)["t/slow.txt"] == b"2"
-    goes_on.set()
-    assert ended.wait(300)
-    threads.shutdown(wait=True)
-    assert visible(s3)["t/slow.txt"] == b"2"
-    assert not s3.open_uploads()
 
 
 # Ctrl-C -------------------------------------------------------------------------------------------
@@ -358,18 +269,15 @@ def test_a_straggler_is_tried_twice(s3: MemoryStore, threads: ThreadPoolExecutor
 class Remembering(ThreadPoolExecutor):
     """Threads that keep the futures of what they were given."""
 
-    def __init__(self, threads: int) -> None:
-        super().__init__(threads)
-        self.given: list[Future[Any]] = []
+    given: tuple[Future[Any], ...] = ()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **more: Any) -> Future[Any]:
-        self.given.append(super().submit(fn, *args, **more))
+        self.given = (*self.given, super().submit(fn, *args, **more))
         return self.given[-1]
 
 
-def test_ctrl_c_ends_it(s3: MemoryStore) -> None:
-    """A real signal while tries run: what has not begun never begins, the job is aborted, and a try
-    that goes on finds out by itself and leaves nothing open."""
+def test_ctrl_c_ends_it(s3: MemoryStore, run: Run) -> None:
+    """A real signal: what has not begun never begins; a try that goes on leaves nothing open."""
     goes_on = threading.Event()
     begun: list[int] = []
 
@@ -385,7 +293,7 @@ def test_ctrl_c_ends_it(s3: MemoryStore) -> None:
     executor = Remembering(2)
     try:
         with pytest.raises(KeyboardInterrupt) as told:
-            mc.run(DEST, write, range(100), executor=executor)
+            run(write, range(100), executor=executor)
         assert not goes_on.is_set()
         assert any("is aborted" in note for note in told.value.__notes__)
         assert visible(s3) == {}
@@ -403,7 +311,7 @@ def test_ctrl_c_ends_it(s3: MemoryStore) -> None:
 class Breaking(Executor):
     """Runs calls at once; breaks for good at the calls that it is told."""
 
-    def __init__(self, breaks: Callable[[], bool], at_submit: bool = False) -> None:
+    def __init__(self, breaks: Callable[[], bool] = lambda: True, at_submit: bool = False) -> None:
         self.breaks = breaks
         self.at_submit = at_submit
         self.broken = False
@@ -426,8 +334,8 @@ class Breaking(Executor):
 
 
 @pytest.mark.parametrize("at_submit", [False, True])
-def test_a_broken_executor_is_replaced_where_that_is_possible(
-    s3: MemoryStore, at_submit: bool
+def test_a_broken_executor_is_replaced_if_it_can_be(
+    s3: MemoryStore, run: Run, at_submit: bool
 ) -> None:
     """By the caller's function; each item is there once."""
     calls = Counter[str]()
@@ -440,41 +348,29 @@ def test_a_broken_executor_is_replaced_where_that_is_possible(
         calls["made"] += 1
         return Breaking(breaks, at_submit)
 
-    report = mc.run(DEST, write_number, range(10), executor=make, in_flight=2)
+    report = run(items=range(10), executor=make, in_flight=2)
     assert calls["made"] == 3
     assert report.returned == tuple(range(0, 100, 10))
     assert len(visible(s3)) == 10
 
 
 @pytest.mark.parametrize("at_submit", [False, True])
-def test_a_broken_executor_of_the_caller_ends_the_job(s3: MemoryStore, at_submit: bool) -> None:
+def test_a_broken_executor_of_the_callers_ends_it(
+    s3: MemoryStore, run: Run, at_submit: bool
+) -> None:
     """The error says what broke, and how to let the call replace it."""
-    executor = Breaking(lambda: True, at_submit)
     with pytest.raises(mc.TaskFailed, match=r"the executor broke.*a worker is gone") as told:
-        mc.run(DEST, write_number, range(10), executor=executor)
+        run(items=range(10), executor=Breaking(at_submit=at_submit))
     assert "executor=lambda: ProcessPoolExecutor" in told.value.hint
     assert isinstance(told.value.__cause__, BrokenExecutor)
     assert nothing_is_left(s3)
 
 
-def test_executors_that_always_break_end_the_job(s3: MemoryStore) -> None:
-    """After as many breaks as an item may fail: no loop without an end."""
-    made: list[Executor] = []
-
-    def make() -> Executor:
-        made.append(Breaking(lambda: True))
-        return made[-1]
-
-    with pytest.raises(mc.TaskFailed, match="in flight 3 times when a worker was killed"):
-        mc.run(DEST, write_number, range(10), executor=make, in_flight=1)
-    assert len(made) == 3
-    assert nothing_is_left(s3)
-
-
-def test_an_executor_that_is_shut_down_says_so(s3: MemoryStore) -> None:
+def test_a_shut_down_executor_says_so(
+    s3: MemoryStore, run: Run, threads: ThreadPoolExecutor
+) -> None:
     """Its own error; the job is aborted."""
-    executor = ThreadPoolExecutor(1)
-    executor.shutdown()
+    threads.shutdown()
     with pytest.raises(RuntimeError, match="shutdown"):
-        mc.run(DEST, write_number, range(10), executor=executor)
+        run(items=range(10))
     assert nothing_is_left(s3)

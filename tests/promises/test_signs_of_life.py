@@ -15,7 +15,7 @@ from magic_committer._pool import ThreadPool
 from magic_committer.commit.fence import ALIVE_SECONDS
 from magic_committer.protocol.record import State
 from magic_committer.stores.memory import MemoryStore, Request
-from tests.promises.hands import DEST, At, control, unanswered, visible
+from tests.promises.hands import DEST, At, control, fitting, unanswered, visible
 from tests.promises.machine import DAY, HOUR, STATES, Machine, left
 
 
@@ -73,11 +73,8 @@ def test_the_sign_of_life_ends_with_an_aborted_job(machine: Machine, ticker: Tic
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_a_late_sign_of_life_takes_itself_back(
-    machine: Machine, ticker: Ticker, state: str
-) -> None:
-    """I4: a driver that was paused gives its sign after the sweep: it reads the record, and unless
-    the job lives, leaves nothing and stops."""
+def test_a_late_sign_takes_itself_back(machine: Machine, ticker: Ticker, state: str) -> None:
+    """I4: a paused driver gives it after the sweep: unless the job lives, nothing is left."""
     job = machine.job(state)
     end = job.keep_alive()
     lives = State(state) in (State.RUNNING, State.COMMITTING, State.REVERTING)
@@ -86,11 +83,8 @@ def test_a_late_sign_of_life_takes_itself_back(
     end()
 
 
-def test_a_driver_that_slept_until_its_id_was_free_takes_no_sign_of_the_next_job(
-    machine: Machine, ticker: Ticker
-) -> None:
-    """I6: it has written over the sign of a job that lives, and deletes it not: a cleanup would
-    take that job for dead."""
+def test_the_next_job_of_an_id_keeps_its_sign(machine: Machine, ticker: Ticker) -> None:
+    """I6: a driver that slept has written over it, and deletes it not: the job would seem dead."""
     first = mc.start(DEST, job_id="nightly")
     first.keep_alive()
     mc.abort(DEST, "nightly")
@@ -103,11 +97,8 @@ def test_a_driver_that_slept_until_its_id_was_free_takes_no_sign_of_the_next_job
     assert lives.state == "running"
 
 
-def test_a_sign_whose_put_or_read_fails_leaves_nothing_behind(
-    machine: Machine, ticker: Ticker
-) -> None:
-    """I4: an unanswered PUT is looked after like an answered one; a record that cannot be read
-    takes the sign back, and the next one is given."""
+def test_a_sign_that_fails_leaves_nothing_behind(machine: Machine, ticker: Ticker) -> None:
+    """I4: an unanswered PUT is looked after; an unread record takes the sign back for a while."""
     job = machine.job("running")
     job.keep_alive()
     At(machine.s3, "* *_alive.json", unanswered, after=True)
@@ -132,7 +123,7 @@ def test_signs_are_given_by_a_thread_that_ends_with_the_job(
     given = threading.Semaphore(0)
 
     def count(request: Request, reply: object) -> None:
-        if request.verb == "put" and request.key.endswith("_alive.json"):
+        if fitting("put *_alive.json")(request):
             given.release()
 
     def tickers() -> list[threading.Thread]:

@@ -7,6 +7,7 @@ import logging
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,18 +106,25 @@ def writes_of_ledger(number: int) -> Nth:
     return Write(number)
 
 
+def decided(s3: MemoryStore, mode: Mode = "append") -> tuple[mc.Job, list[mc.TaskCommit]]:
+    return dead(s3, record_put("committing"), mode=mode, after=True)
+
+
+@pytest.fixture
+def still(fresh: Fresh) -> Iterator[MemoryStore]:
+    with fresh(StillClock()) as store:
+        yield store
+
+
 @pytest.mark.parametrize("number", [7, 6], ids=["run again", "of a zombie that comes late"])
 def test_a_batch_that_is_not_newer_is_passed_over(s3: MemoryStore, number: int) -> None:
     """The second run is told that the batch is published, is aborted, and leaves nothing."""
     late, results = run_of(number)
     first = publish(7)
     again = commit(late, results, number)
-    told = (first.outcome, first.skipped, first.query, first.batch)
-    assert told == ("committed", False, QUERY, 7)
-    told = (again.outcome, again.skipped, again.query, again.batch)
-    assert told == ("aborted", True, QUERY, number)
-    if number == 7:
-        assert str(again).endswith(f"batch 7 of query {QUERY} is published already")
+    told = [(one.outcome, one.skipped, one.query, one.batch) for one in (first, again)]
+    assert told == [("committed", False, QUERY, 7), ("aborted", True, QUERY, number)]
+    assert number == 6 or str(again).endswith(f"batch 7 of query {QUERY} is published already")
     assert rows(s3) == ["7", "7"]
     assert not s3.open_uploads()
 
@@ -126,11 +134,8 @@ def test_batches_follow_each_other(s3: MemoryStore) -> None:
     for number in (0, 1, 5):
         report = publish(number)
     assert rows(s3) == ["0", "0", "1", "1", "5", "5"]
-    assert (ledger(s3)["done"], ledger(s3)["done_by"], ledger(s3)["claim"]) == (
-        5,
-        report.uuid,
-        None,
-    )
+    told = ledger(s3)
+    assert (told["done"], told["done_by"], told["claim"]) == (5, report.uuid, None)
     assert mc.read_stream(DEST, QUERY) == mc.StreamState(
         QUERY, f"{DEST}/", 5, report.uuid, checkpoint=hash_of(CHECKPOINT)
     )
@@ -145,31 +150,25 @@ def test_queries_do_not_know_of_each_other(s3: MemoryStore) -> None:
     assert rows(s3) == ["7"] * 4
 
 
-# Crashes ------------------------------------------------------------------------------------------
-
-
-def requests_of_a_commit(fresh: Fresh) -> int:
-    """How many requests the commit of a second batch sends."""
+def each_request(
+    fresh: Fresh, mode: Mode = "append", step: int = 1
+) -> Iterator[tuple[int, MemoryStore, mc.Job, list[mc.TaskCommit]]]:
+    """The number of each request of the commit of a second batch, and a store with a run that is to
+    send it."""
+    sent: list[Request] = []
     with fresh(StillClock()) as store:
-        publish(6)
-        job, results = run_of(7)
-        sent: list[Request] = []
+        publish(6, mode)
+        job, results = run_of(7, mode)
         store.before = sent.append
         commit(job, results, 7)
-        return len(sent)
-
-
-def each_request(
-    fresh: Fresh,
-) -> Iterator[tuple[int, MemoryStore, mc.Job, list[mc.TaskCommit]]]:
-    """The number of each request of such a commit, and a store with a run that is to send it."""
-    for number in range(1, requests_of_a_commit(fresh) + 1):
+    for number in range(1, len(sent) + 1, step):
         with fresh(StillClock()) as store:
-            publish(6)
-            yield (number, store, *run_of(7))
+            publish(6, mode)
+            yield (number, store, *run_of(7, mode))
 
 
 ALL = ["6", "6", "7", "7", "8", "8"]
+COPY = "s3://bucket/copy"
 
 
 # Copies of a checkpoint ---------------------------------------------------------------------------
@@ -179,11 +178,10 @@ ALL = ["6", "6", "7", "7", "8", "8"]
 def test_a_copied_checkpoint_is_refused_and_its_rows_are_not_passed_over(
     s3: MemoryStore, number: int
 ) -> None:
-    """A copy has the query id of its original, and other rows. Nothing is decided, and the error
-    says what to do; the original goes on."""
+    """It has its original's query id, and other rows: nothing is decided; the original goes on."""
     publish(6)
     publish(7)
-    job, results = run_of(number, checkpoint="s3://bucket/copy")
+    job, results = run_of(number, checkpoint=COPY)
     with pytest.raises(BatchUnsettled, match="another checkpoint") as caught:
         commit(job, results, number)
     assert LEDGER in str(caught.value)
@@ -194,26 +192,30 @@ def test_a_copied_checkpoint_is_refused_and_its_rows_are_not_passed_over(
     assert rows(s3) == ["6", "6", "7", "7", "8", "8"]
 
 
-def test_a_copy_that_the_original_has_settled_is_not_told_that_its_batch_is_published(
-    still: MemoryStore,
-) -> None:
-    """The copy claims, and is paused; the original settles it and publishes its own rows."""
-    job, results = run_of(7, checkpoint="s3://bucket/copy")
+@pytest.mark.parametrize("by", ["the original", "a run that dies"])
+def test_a_run_that_another_aborted_is_no_skipped_one(still: MemoryStore, by: str) -> None:
+    """A copy claims, and the original settles it; or a new driver does, and publishes nothing."""
+    job, results = run_of(7, checkpoint=COPY if by == "the original" else CHECKPOINT)
 
-    def original() -> None:
+    def other() -> None:
         still.before = None
-        publish(7)
+        if by == "the original":
+            publish(7)
+        else:
+            mine, theirs = run_of(7)
+            dies_at(still, decides(mine), lambda: commit(mine, theirs, 7))
 
-    At(still, decides(job), original)
+    At(still, decides(job), other)
     with pytest.raises(mc.JobNotRunning) as caught:
         commit(job, results, 7)
     assert caught.value.outcome == "aborted"
+    assert rows(still) == (["7", "7"] if by == "the original" else [])
+    assert publish(7).skipped is (by == "the original")
     assert rows(still) == ["7", "7"]
 
 
 def test_a_checkpoint_that_was_moved_goes_on(s3: MemoryStore) -> None:
-    """Its next batch is published. A batch that it replays is passed over as soon as the ledger
-    names no checkpoint, as the error says; ledgers of earlier versions name none."""
+    """A batch that it replays is passed over once the ledger names no checkpoint; no later one."""
     publish(7)
     told = ledger(s3)
     del told["checkpoint"]
@@ -222,12 +224,6 @@ def test_a_checkpoint_that_was_moved_goes_on(s3: MemoryStore) -> None:
         job, results = run_of(number, checkpoint="s3://bucket/moved")
         assert commit(job, results, number).skipped == skipped
     assert rows(s3) == ["7", "7", "8", "8"]
-
-
-@pytest.fixture
-def still(fresh: Fresh) -> Iterator[MemoryStore]:
-    with fresh(StillClock()) as store:
-        yield store
 
 
 @pytest.mark.parametrize(
@@ -243,8 +239,7 @@ def still(fresh: Fresh) -> Iterator[MemoryStore]:
 def test_a_commit_that_is_cut_at_any_request_counts_once(
     fresh: Fresh, deed: Callable[[], None], after: bool, operator: str
 ) -> None:
-    """The query starts again with the same batch, and goes on with the next, also if an operator
-    has finished the job before; without the ledger the batch would be published once more."""
+    """The query runs it again, and goes on, also where an operator has ended the job before."""
     for number, store, job, results in each_request(fresh):
         at = At(store, Nth(number), deed, after=after)
         with suppress(Crash, mc.MagicError):
@@ -267,8 +262,7 @@ def test_a_commit_that_is_cut_at_any_request_counts_once(
 
 
 def test_a_driver_that_is_paused_at_any_request_publishes_nothing_twice(fresh: Fresh) -> None:
-    """An old driver stands still while a new one runs the same batch and the next. The old one is
-    told the truth: its batch is published by it, or by the other; or that it was aborted."""
+    """A new one runs its batch and the next; the old one is told who published, or of its abort."""
     told = set()
     for number, store, job, results in each_request(fresh):
 
@@ -286,28 +280,8 @@ def test_a_driver_that_is_paused_at_any_request_publishes_nothing_twice(fresh: F
     assert told == {("committed", False), ("aborted", True)}
 
 
-def test_a_driver_that_is_overtaken_and_whose_batch_is_not_published_is_told_so(
-    still: MemoryStore,
-) -> None:
-    """A new driver has aborted its job, and has not published the batch: an error, no report."""
-    job, results = run_of(7)
-
-    def new_driver() -> None:
-        other, others = run_of(7)
-        dies_at(still, decides(other), lambda: commit(other, others, 7))
-
-    At(still, decides(job), new_driver)
-    with pytest.raises(mc.JobNotRunning) as caught:
-        commit(job, results, 7)
-    assert caught.value.outcome == "aborted"
-    assert rows(still) == []
-    assert publish(7).outcome == "committed"
-    assert rows(still) == ["7", "7"]
-
-
 def test_a_run_that_cannot_be_settled_stops_the_next(still: MemoryStore) -> None:
-    """The job before is decided, and its files cannot be completed now: nothing is decided, the
-    remedy names that job, and later the batch is there once."""
+    """It is decided, and not completed: the remedy names it; later the batch is there once."""
     first, _ = dead(still, record_put("committing"), after=True)
     job, results = run_of(7)
     still.before = raising("complete_upload", PermissionDenied("no"))
@@ -326,8 +300,7 @@ def test_a_run_that_cannot_be_settled_stops_the_next(still: MemoryStore) -> None
 
 
 def test_a_ledger_that_cannot_be_written_leaves_the_job_unfinished(still: MemoryStore) -> None:
-    """All files are visible, and the call says what is missing; the next run of the batch, without
-    the fault, finishes the job and publishes nothing more."""
+    """All is visible, and what is missing is told; the next run finishes, and publishes no more."""
     job, results = run_of(7)
     writes = []
 
@@ -360,11 +333,8 @@ def test_an_operator_may_take_a_broken_ledger_as_it_is(still: MemoryStore) -> No
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["deleted", "with another claim"])
-def test_a_ledger_that_does_not_name_the_claim_is_told_and_left(
-    still: MemoryStore, named: bool
-) -> None:
-    """Somebody has changed it while the batch was published: what another job has not published is
-    not said to be."""
+def test_a_ledger_without_the_claim_is_told_and_left(still: MemoryStore, named: bool) -> None:
+    """Somebody has changed it: what another job has not published is not said to be."""
     job, results = run_of(7)
     other, _ = run_of(8)
     claim = {"job": other.id, "uuid": other.uuid, "batch": 8}
@@ -385,11 +355,8 @@ def test_a_ledger_that_does_not_name_the_claim_is_told_and_left(
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_a_job_that_is_given_up_leaves_its_word_in_the_ledger(
-    still: MemoryStore, broken: bool
-) -> None:
-    """The driver died before it wrote the ledger; its visible files stay, so the batch is done. A
-    ledger that cannot be told is named: the query may publish the batch once more."""
+def test_a_job_given_up_leaves_its_word_in_the_ledger(still: MemoryStore, broken: bool) -> None:
+    """Its visible files stay: the batch is done; a ledger that cannot say so is told."""
     job, _ = dead(still, writes_of_ledger(2))
     if broken:
         still.put_object(LEDGER, b"{}")
@@ -402,7 +369,7 @@ def test_a_job_that_is_given_up_leaves_its_word_in_the_ledger(
 
 
 def test_a_commit_that_is_called_again_says_the_same(s3: MemoryStore) -> None:
-    """By the same handle, and by another process: also of a run that was skipped."""
+    """By any handle, also of a skipped run; another number for the job is the caller's mistake."""
     job, results = run_of(7)
     batch = mc.StreamBatch(QUERY, 7)
     assert [job.commit(results, batch=batch).outcome for _ in range(2)] == ["committed"] * 2
@@ -410,16 +377,12 @@ def test_a_commit_that_is_called_again_says_the_same(s3: MemoryStore) -> None:
     again, results = run_of(7)
     assert [again.commit(results, batch=batch).skipped for _ in range(2)] == [True, True]
     assert commit(again, results, 7).skipped
-    assert rows(s3) == ["7", "7"]
-
-
-def test_a_job_is_committed_as_one_batch(s3: MemoryStore) -> None:
-    """Another number for a job that is committed is a mistake of the caller."""
-    job, results = run_of(7)
-    commit(job, results, 7)
-    with pytest.raises(mc.OptionError, match="committed as batch 7 of"):
-        commit(job, results, 8)
-    assert ledger(s3)["done"] == 7
+    last, results = run_of(8)
+    commit(last, results, 8)
+    with pytest.raises(mc.OptionError, match="committed as batch 8 of"):
+        commit(last, results, 9)
+    assert rows(s3) == ["7", "7", "8", "8"]
+    assert ledger(s3)["done"] == 8
 
 
 # Starting and aborting ----------------------------------------------------------------------------
@@ -434,28 +397,20 @@ def test_a_job_of_a_query_is_not_committed_without_its_batch(s3: MemoryStore) ->
     assert commit(job, results, 7).outcome == "committed"
 
 
-def test_a_job_without_checkpoint_may_be_a_batch(s3: MemoryStore) -> None:
-    """As a function for `foreachBatch` has it."""
-    for _ in range(2):
+def test_a_job_without_checkpoint_or_tasks_may_be_a_batch(s3: MemoryStore) -> None:
+    """As a function for `foreachBatch` has it; an empty batch is published like any other."""
+    for number, tasks in ((7, 1), (7, 1), (8, 0)):
         job = mc.start(DEST)
-        result = committed_task(job, "0", {f"{job.id}.csv": b"7"})
-        job.commit([result], batch=mc.StreamBatch(QUERY, 7))
+        results = [committed_task(job, "0", {f"{job.id}.csv": b"7"}) for _ in range(tasks)]
+        job.commit(results, expect=tasks, batch=mc.StreamBatch(QUERY, number))
     assert rows(s3) == ["7"]
-
-
-def test_a_batch_may_be_empty(s3: MemoryStore) -> None:
-    """A batch without tasks is published like any other."""
-    job = mc.start(DEST, checkpoint=CHECKPOINT)
-    report = job.commit([], expect=0, batch=mc.StreamBatch(QUERY, 7))
-    assert report.outcome == "committed"
-    assert ledger(s3)["done"] == 7
+    assert ledger(s3)["done"] == 8
 
 
 def test_a_batch_far_below_is_passed_over_with_a_warning(
     s3: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An engine replays its last batch only: a number that goes back further may come of another
-    checkpoint, with other rows."""
+    """An engine replays its last batch only: this one may come of another checkpoint."""
     publish(6)
     publish(7)
     with caplog.at_level(logging.WARNING, "magic_committer"):
@@ -467,24 +422,25 @@ def test_a_batch_far_below_is_passed_over_with_a_warning(
     assert "checkpoint" in caplog.text
 
 
-def test_an_abort_without_messages_finds_the_query_s_running_jobs(s3: MemoryStore) -> None:
-    """By the checkpoint; jobs of other queries and decided jobs are left."""
+@pytest.mark.parametrize("undone", [False, True])
+def test_an_abort_finds_the_running_jobs_of_the_query(s3: MemoryStore, undone: bool) -> None:
+    """By the checkpoint; others' stay, and what is decided, also where an operator undoes it."""
     running, _ = run_of(7)
-    plain = mc.start(DEST)
-    other = mc.start(DEST, checkpoint="s3://bucket/other")
-    decided, _ = dead(s3, lambda r: r.verb == "complete_upload", number=8)
+    others = [mc.start(DEST), mc.start(DEST, checkpoint="s3://bucket/other")]
+    left, _ = dead(s3, lambda r: r.verb == "complete_upload", number=8)
+    if undone:
+        revert = lambda: mc.abort(DEST, left.id, revert=True)  # noqa: E731
+        dies_at(s3, record_put("reverting"), revert, after=True)
     s3.put_object("t/__magic_job-forged/_job.json", b"{}")
     (report,) = mc.abort_stream(DEST, CHECKPOINT)
     assert (report.job_id, report.outcome) == (running.id, "aborted")
     assert mc.abort_stream(DEST, CHECKPOINT) == ()
-    states = {mc.attach(DEST, job.id).state for job in (plain, other)}
-    assert states == {"running"}
-    assert mc.attach(DEST, decided.id).state == "committing"
+    assert {mc.attach(DEST, job.id).state for job in others} == {"running"}
+    assert mc.attach(DEST, left.id).state == ("reverting" if undone else "committing")
 
 
 def test_an_abort_passes_over_a_job_that_ends_at_this_moment(s3: MemoryStore) -> None:
-    """Between the look and the abort its driver commits, and deletes the record: that is no error,
-    and the other jobs are aborted."""
+    """Its driver commits between look and abort: no error, and the other jobs are aborted."""
     jobs = dict([run_of(7), run_of(8)])
     reads: list[str] = []
 
@@ -548,7 +504,7 @@ def test_whoever_takes_a_job_by_its_id_must_name_its_checkpoint(s3: MemoryStore)
         (lambda job: mc.start(DEST, checkpoint=""), "the same in every run of the query"),
     ],
 )
-def test_a_plain_mistake_is_refused_at_once(
+def test_a_plain_mistake_is_refused(
     s3: MemoryStore, call: Callable[[Any], object], said: str
 ) -> None:
     """Nothing is sent, and the hint says what to pass."""
@@ -568,40 +524,19 @@ def test_a_ledger_of_another_query_is_refused(s3: MemoryStore) -> None:
         mc.read_stream(DEST, "copy")
 
 
-def test_a_claim_of_a_job_that_was_reverted_may_be_taken(machine: Machine) -> None:
-    """An operator has undone the run that had claimed the batch: the next run publishes it."""
-    s3 = machine.s3
-    first, _ = dead(s3, lambda r: r.verb == "complete_upload")
-    mc.abort(DEST, first.id, revert=True)
-    assert publish(7).outcome == "committed"
-    assert rows(s3) == ["7", "7"]
-
-
-def test_a_batch_in_complete_mode_replaces_the_one_before(s3: MemoryStore) -> None:
-    """Each batch holds the whole result."""
-    for number in (0, 1):
-        publish(number, "replace")
-    assert rows(s3) == ["1", "1"]
-    assert publish(1, "replace").skipped
-    assert rows(s3) == ["1", "1"]
-
-
 def test_a_query_in_complete_mode_goes_on_after_a_crash(fresh: Fresh) -> None:
-    """Mode `replace` excludes others: the next run settles the crashed one when it starts."""
-    for number in range(1, requests_of_a_commit(fresh) + 1, 3):
-        with fresh(StillClock()) as store:
-            publish(6, "replace")
-            dead(store, Nth(number), mode="replace")
-            publish(7, "replace")
-            assert rows(store) == ["7", "7"], number
-            publish(8, "replace")
-            assert rows(store) == ["8", "8"], number
+    """Each batch is the whole result, and excludes others: the next run settles the crashed one."""
+    for number, store, job, results in each_request(fresh, "replace", 3):
+        dies_at(store, Nth(number), lambda job=job, results=results: commit(job, results, 7))  # type: ignore[misc]
+        for batch in (7, 8):
+            publish(batch, "replace")
+            assert rows(store) == [str(batch)] * 2, number
+        assert publish(8, "replace").skipped
 
 
 @pytest.mark.parametrize("given", [False, True], ids=["another query's run", "a start with an id"])
 def test_a_start_that_settles_nothing_meets_a_conflict(s3: MemoryStore, given: bool) -> None:
-    """A run of another query excludes the job like any other; and an id was used by the try that
-    met the crashed run."""
+    """Another query's run excludes it like any job; an id was used by the try that met a crash."""
     if given:
         job, _ = decided(s3, "replace")
     else:
@@ -612,8 +547,7 @@ def test_a_start_that_settles_nothing_meets_a_conflict(s3: MemoryStore, given: b
 
 
 def test_one_batch_in_so_many_looks_at_old_records(machine: Machine) -> None:
-    """A batch a second does not read a hundred records a second; and what the batches leave is
-    deleted in the end, with room to spare."""
+    """Not a hundred records a second; and what the batches leave is deleted in the end."""
     assert DELETED_MAX >= 2 * BATCHES_PER_LOOK
     for number in range(BATCHES_PER_LOOK + 1):
         publish(number)
@@ -629,16 +563,11 @@ def test_one_batch_in_so_many_looks_at_old_records(machine: Machine) -> None:
     assert not old & set(control(machine.s3))
 
 
-def decided(s3: MemoryStore, mode: Mode = "append") -> tuple[mc.Job, list[mc.TaskCommit]]:
-    return dead(s3, record_put("committing"), mode=mode, after=True)
-
-
 @pytest.mark.parametrize("finished", ["by recover", "not at all"])
-def test_a_job_that_completes_while_it_is_given_up_leaves_its_word_in_the_ledger(
+def test_a_job_that_completes_while_given_up_tells_the_ledger(
     s3: MemoryStore, finished: str
 ) -> None:
-    """force_abort sees a decided job; before it can be undone, another process makes its files
-    visible, and dies before the ledger says so. The batch is not run again."""
+    """Another makes its files visible, and may die before the ledger says so: no second run."""
     job, _ = decided(s3)
 
     def complete() -> None:
@@ -648,11 +577,12 @@ def test_a_job_that_completes_while_it_is_given_up_leaves_its_word_in_the_ledger
             mc.recover(DEST, job.id, dead_after=0)
 
     At(s3, record_put("reverting"), complete)
+    give_up = partial(mc.force_abort, DEST, job.id, dead_after=0)
     if finished == "by recover":
-        assert mc.force_abort(DEST, job.id, dead_after=0).outcome == "committed"
+        assert give_up().outcome == "committed"
     else:
         with pytest.raises(mc.JobError, match="it was not given up"):
-            mc.force_abort(DEST, job.id, dead_after=0)
+            give_up()
     s3.before = None
     assert publish(7).skipped
     assert rows(s3) == ["7", "7"]
@@ -661,8 +591,7 @@ def test_a_job_that_completes_while_it_is_given_up_leaves_its_word_in_the_ledger
 def test_a_claim_whose_job_has_no_record_is_told(
     s3: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Somebody has deleted the job while its batch was being published: its driver is told that
-    nobody knows; the next run publishes the batch, and warns that rows may be twice."""
+    """Somebody deleted it while its batch was published: the next run warns of rows twice."""
     job, results = run_of(7)
 
     def delete() -> None:
@@ -687,49 +616,16 @@ def test_odd_names_of_queries_lead_nowhere_else(s3: MemoryStore, query: str) -> 
         mc.read_stream(DEST, query)
 
 
-def test_a_job_that_only_claimed_is_no_data_for_mode_fail(s3: MemoryStore) -> None:
-    """Its ledger stays; the next run of the first batch finds an empty destination."""
-    dead(s3, record_put("committing"), mode="fail", number=0)
-    assert publish(0, "fail").outcome == "committed"
-    assert rows(s3) == ["0", "0"]
-
-
-@pytest.mark.parametrize("committer", ["magic", "manifest"])
-def test_a_batch_on_a_real_disk_is_published_once(committer: str, tmp_path: Path) -> None:
-    """By the calls that users make."""
-    dest = tmp_path.as_uri()
-    reports = []
-    for _ in range(2):
-        job = mc.start(dest, committer=committer, checkpoint="file:///checkpoint")
-        with job.task("0") as task, task.open("a.csv", "w", unique=True) as file:
-            file.write("1")
-        reports.append(job.commit(batch=mc.StreamBatch(QUERY, 7)))
-    assert [report.skipped for report in reports] == [False, True]
-    state = mc.read_stream(dest, QUERY)
-    assert state is not None
-    assert (state.done, state.done_by) == (7, reports[0].uuid)
-    assert len([p for p in tmp_path.iterdir() if p.suffix == ".csv"]) == 1
-    left = mc.start(dest, checkpoint="file:///checkpoint")
-    assert [one.job_id for one in mc.abort_stream(dest, "file:///checkpoint")] == [left.id]
-
-
 @pytest.mark.parametrize("committer", ["v1", "v2"])
 def test_the_classic_committers_take_no_batch(committer: str, tmp_path: Path) -> None:
     """What a dead run has made visible stays, and the next run writes it again."""
+    dest = tmp_path.as_uri()
     with pytest.raises(mc.OptionError, match="no batch of a streaming query exactly once"):
-        mc.start(tmp_path.as_uri(), committer=committer, checkpoint="file:///checkpoint")
-    job = mc.start(tmp_path.as_uri(), committer=committer, accept="results", track="memory")
+        mc.start(dest, committer=committer, checkpoint="file:///checkpoint")
+    job = mc.start(dest, committer=committer, accept="results", track="memory")
     with pytest.raises(mc.OptionError, match="no batch of a streaming query exactly once"):
         job.commit([], expect=0, batch=mc.StreamBatch("query", 1))
     job.abort()
-
-
-def test_a_run_that_ends_while_a_start_settles_it_does_not_stop_the_next(s3: MemoryStore) -> None:
-    """Its driver lives, and commits it at this moment."""
-    job, results = decided(s3, "replace")
-    At(s3, f"put *{job.id}*", lambda: commit(job, results, 7))
-    run_of(8, "replace")
-    assert rows(s3) == ["7", "7"]
 
 
 def test_a_run_that_is_skipped_while_its_job_is_given_up_is_told_so(s3: MemoryStore) -> None:
@@ -747,24 +643,6 @@ def test_a_run_that_is_skipped_while_its_job_is_given_up_is_told_so(s3: MemorySt
     assert (told.skipped, told.state) == (True, "absent")
 
 
-def test_a_look_and_a_recovery_name_the_batch(s3: MemoryStore) -> None:
-    """So an operator finds the query of a job that a dead driver has left: its record names it."""
-    job, _ = decided(s3)
-    (found,) = (one for one in mc.inspect(DEST) if one.id == job.id)
-    assert (found.query, found.batch, found.checkpoint) == (QUERY, 7, hash_of(CHECKPOINT))
-    report = mc.recover(DEST, job.id, dead_after=0).report
-    assert report is not None
-    assert (report.query, report.batch) == (QUERY, 7)
-
-
-def test_an_abort_of_a_query_s_jobs_leaves_one_that_is_being_undone(s3: MemoryStore) -> None:
-    """It was decided: an operator undoes it, and the next run of the query ends it."""
-    job, _ = decided(s3)
-    dies_at(s3, record_put("reverting"), lambda: mc.abort(DEST, job.id, revert=True), after=True)
-    assert mc.abort_stream(DEST, CHECKPOINT) == ()
-    assert mc.attach(DEST, job.id).state == "reverting"
-
-
 def test_a_start_that_cannot_settle_a_crashed_run_names_it(s3: MemoryStore) -> None:
     """Its files cannot be completed now: the error is the conflict, with the reason below it."""
     job, _ = decided(s3, "replace")
@@ -775,11 +653,10 @@ def test_a_start_that_cannot_settle_a_crashed_run_names_it(s3: MemoryStore) -> N
 
 
 @pytest.mark.parametrize("ends", [True, False], ids=["it ends", "it dies"])
-def test_a_claimant_that_decides_while_it_is_settled_is_looked_at_again(
+def test_a_claimant_that_decides_is_looked_at_again(
     s3: MemoryStore, ends: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is to be aborted, and its driver decides it at that moment: it is finished, and nobody is
-    warned of rows that are there twice."""
+    """It is to be aborted, and is decided just then: it is finished, and nobody is warned."""
     job, results = dead(s3, record_put("committing"))
 
     def decide() -> None:
@@ -797,8 +674,7 @@ def test_a_claimant_that_decides_while_it_is_settled_is_looked_at_again(
 
 
 def test_ctrl_c_while_another_run_is_settled_tells_of_both_jobs(fresh: Fresh) -> None:
-    """A run dies once it is decided; the next one, which finishes it, is interrupted at each of its
-    requests. The note says what is known of its own job, and no report is another job's."""
+    """The note says what is known of its own job, and no report is another job's."""
     both = 0
     for number in range(1, 200):
         with fresh(StillClock()) as store:
@@ -807,38 +683,14 @@ def test_ctrl_c_while_another_run_is_settled_tells_of_both_jobs(fresh: Fresh) ->
             At(store, Nth(number), KeyboardInterrupt())
             try:
                 commit(job, results, 7)
+                break
             except KeyboardInterrupt as error:
                 notes = " ".join(error.__notes__)
-                assert job.id in notes, number
-                both += dead.id in notes
                 report = getattr(error, "report", None)
-                assert report is None or report.job_id == job.id, number
-            else:
-                break
+            assert job.id in notes, number
+            both += dead.id in notes
+            assert report is None or report.job_id == job.id, number
     assert both >= 3
-
-
-def test_ctrl_c_while_a_run_is_passed_over_does_not_say_that_it_was_not_decided(
-    fresh: Fresh,
-) -> None:
-    """Its batch is published already, and it is being aborted."""
-    told = []
-    for number in range(1, requests_of_a_commit(fresh) + 1):
-        with fresh(StillClock()) as store:
-            publish(7)
-            job, results = run_of(6)
-            At(store, Nth(number), KeyboardInterrupt())
-            try:
-                commit(job, results, 6)
-            except KeyboardInterrupt as error:
-                store.before = None
-                found = [(one.id, one.state) for one in mc.inspect(DEST)]
-                if (job.id, "running") not in found:
-                    told.append(" ".join(error.__notes__))
-            else:
-                break
-    assert len(told) >= 3
-    assert not [notes for notes in told if "was not decided" in notes]
 
 
 def test_others_that_keep_claiming_stop_a_run(s3: MemoryStore) -> None:
@@ -856,16 +708,6 @@ def test_others_that_keep_claiming_stop_a_run(s3: MemoryStore) -> None:
         commit(job, results, 7)
 
 
-def test_a_run_that_has_ended_is_not_settled_again(s3: MemoryStore) -> None:
-    """Its record is closed, and is there for a day: the next run leaves it as it is."""
-    ended, _ = run_of(6, "replace")
-    mc.recover(DEST, ended.id, dead_after=0)
-    (record,) = s3.keys("t/__magic_job-")
-    closed = s3.body(record)
-    assert publish(7, "replace").outcome == "committed"
-    assert s3.body(record) == closed
-
-
 def test_a_job_that_is_publishing_is_not_given_up_because_a_store_does_not_answer(
     s3: MemoryStore,
 ) -> None:
@@ -875,6 +717,8 @@ def test_a_job_that_is_publishing_is_not_given_up_because_a_store_does_not_answe
     with pytest.raises(mc.MagicError):
         mc.force_abort(DEST, job.id, dead_after=3600.0)
     s3.before = None
+    (found,) = mc.inspect(DEST)
+    assert (found.query, found.batch, found.state) == (QUERY, 7, "committing")
     assert mc.recover(DEST, job.id, dead_after=0).outcome == "committed"
     assert publish(7).skipped
     assert rows(s3) == ["7", "7"]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from itertools import count
 
 import pytest
 
@@ -12,7 +11,19 @@ from magic_committer.errors import InvalidRequest, Unanswered, WriteConflict
 from magic_committer.options import Mode
 from magic_committer.protocol.record import TaskCommit
 from magic_committer.stores.memory import MemoryStore, Request
-from tests.promises.hands import DEST, At, committed_task, control, failing, job_of, visible
+from tests.promises.hands import (
+    DEST,
+    At,
+    Fits,
+    Nth,
+    committed_task,
+    failing,
+    fitting,
+    job_of,
+    raising,
+    visible,
+)
+from tests.promises.machine import matching
 
 
 def expired(attempts: int = 1) -> mc.PermissionDenied:
@@ -25,30 +36,22 @@ class Swallowed:
     """The first of some requests gets no answer, and lands when the test says so; those after it
     are refused."""
 
-    def __init__(
-        self, store: MemoryStore, fits: Callable[[Request], bool], *, within: bool
-    ) -> None:
+    def __init__(self, store: MemoryStore, fits: Fits, *, within: bool) -> None:
         """``within``: the adapter has sent it twice by itself: one error, after two attempts."""
-        self._fits = fits
-        self._within = within
-        self.under_way: Request | None = None
-        self.refused = 0
-        store.before = self._look
+        fits = fitting(fits)
+        self.requests: list[Request] = []
 
-    def _look(self, request: Request) -> None:
-        if not self._fits(request):
-            return
-        if self.under_way is None:
-            self.under_way = request
-            if self._within:
-                raise expired(attempts=2)
-            raise Unanswered("no answer")
-        self.refused += 1
-        raise expired()
+        def look(request: Request) -> None:
+            if fits(request):
+                self.requests.append(request)
+                if len(self.requests) == 1:
+                    raise expired(attempts=2) if within else Unanswered("no answer")
+                raise expired()
 
-    def land(self) -> None:
-        assert self.under_way is not None
-        self.under_way.effect()
+        store.before = look
+
+
+BUSY = WriteConflict("busy", status=409)
 
 
 def swap(request: Request) -> bool:
@@ -57,7 +60,7 @@ def swap(request: Request) -> bool:
 
 @pytest.mark.parametrize("within", [False, True])
 @pytest.mark.parametrize("verb", ["commit", "abort"])
-def test_a_refusal_after_an_unanswered_decision_is_unknown(
+def test_a_refusal_after_an_unanswered_swap_is_unknown(
     s3: MemoryStore, verb: str, within: bool
 ) -> None:
     """I10: the first sending may land after the second was refused: "not decided" is not said."""
@@ -65,8 +68,8 @@ def test_a_refusal_after_an_unanswered_decision_is_unknown(
     late = Swallowed(s3, swap, within=within)
     with pytest.raises(mc.OutcomeUnknown):
         job.commit() if verb == "commit" else job.abort()
-    assert late.refused  # the case was met: a refusal that came after
-    late.land()
+    assert len(late.requests) > 1  # the case was met: a refusal that came after
+    late.requests[0].effect()
     s3.before = None
     found = mc.attach(DEST, job.id)
     assert found.state == ("committing" if verb == "commit" else "aborting")
@@ -77,38 +80,25 @@ def test_a_refusal_after_an_unanswered_decision_is_unknown(
 @pytest.mark.parametrize("within", [False, True])
 def test_a_refusal_after_an_unanswered_setup_is_unknown(s3: MemoryStore, within: bool) -> None:
     """I10: the record may appear after the refusal: nobody says that there is none."""
-    create = lambda r: r.verb == "put" and r.key.endswith("_job.json")  # noqa: E731
-    late = Swallowed(s3, create, within=within)
+    late = Swallowed(s3, "put *_job.json", within=within)
     with pytest.raises(mc.OutcomeUnknown):
         mc.start(DEST)
-    late.land()
+    late.requests[0].effect()
     s3.before = None
-    assert [key for key in control(s3) if key.endswith("_job.json")]
+    assert matching(s3, "*_job.json")
 
 
-@pytest.mark.parametrize("status", [403, 409])
-def test_a_store_that_fails_after_the_decision_never_says_that_nothing_was_decided(
-    s3: MemoryStore, status: int
+@pytest.mark.parametrize("error", [expired(), BUSY])
+def test_a_failure_after_the_decision_undecides_nothing(
+    s3: MemoryStore, error: mc.StoreError
 ) -> None:
-    """I10: from the deciding swap on every failure of any request is `CommitIncomplete`, or a
-    warning of a committed job."""
-    error: mc.StoreError = expired() if status == 403 else WriteConflict("busy", status=409)
-    whole = 0
+    """I10: each is `CommitIncomplete`, or a warning of a committed job, at any request."""
 
     def one(moment: int) -> bool:
         """Fail at one request after the decision; False if there are not so many."""
+        failed: list[At] = []
         job = job_of({f"{moment}.csv": b"1"})
-        decided, seen = False, -1
-
-        def before(request: Request) -> None:
-            nonlocal decided, seen
-            if decided:
-                seen += 1
-                if seen == moment:
-                    raise error
-            decided = decided or swap(request)
-
-        s3.before = before
+        At(s3, swap, lambda: failed.append(At(s3, Nth(moment), error)))
         try:
             assert job.commit().outcome == "committed"
         except mc.CommitIncomplete:
@@ -116,20 +106,17 @@ def test_a_store_that_fails_after_the_decision_never_says_that_nothing_was_decid
         s3.before = None
         mc.recover(DEST, job.id)
         assert f"t/{moment}.csv" in visible(s3)
-        return seen >= moment
+        return failed[0].done
 
-    while one(whole):
-        whole += 1
-    assert whole > 5
+    assert next(number for number in count(1) if not one(number)) > 6
 
 
 @pytest.mark.parametrize("accepted", [False, True])
-@pytest.mark.parametrize("error", [expired(), WriteConflict("busy", status=409)])
-def test_a_replaced_file_that_cannot_be_deleted_is_told(
+@pytest.mark.parametrize("error", [expired(), BUSY])
+def test_a_replaced_file_that_is_not_deleted_is_told(
     s3: MemoryStore, error: mc.StoreError, accepted: bool
 ) -> None:
-    """I10: nobody is told "committed" while old data stays; who finishes the job deletes it. I5:
-    one that can never be deleted (Object Lock) may be taken as it is."""
+    """I10, I5: who finishes the job deletes it; one that never can be may be taken as it is."""
     s3.put_object("t/old.csv", b"old")
     job = job_of({"new.csv": b"new"}, mode="replace")
 
@@ -151,8 +138,7 @@ def test_a_replaced_file_that_cannot_be_deleted_is_told(
 
 @pytest.mark.parametrize("error", [expired(), InvalidRequest("no", status=400)])
 def test_a_marker_that_was_taken_away_comes_back(s3: MemoryStore, error: mc.StoreError) -> None:
-    """I8: ``replace`` has deleted the old `_SUCCESS`; one refusal at the new one leaves the job to
-    be finished, and who finishes it writes it."""
+    """I8: ``replace`` has deleted the old one, the new one is refused: who finishes writes it."""
     s3.put_object("t/_SUCCESS", b"")
     job = job_of({"new.csv": b"new"}, mode="replace")
 
@@ -183,55 +169,16 @@ def test_a_generator_that_an_earlier_call_has_used_up_commits_nothing(s3: Memory
     assert set(visible(s3)) == {"t/a.csv"}
 
 
-def test_what_an_iterator_left_after_an_error_is_not_the_whole_job(s3: MemoryStore) -> None:
-    """I2: a pool's iterator raises for one task: the rest of it is a part of the job."""
-    s3.put_object("t/old.csv", b"old")
-    job = mc.start(DEST, mode="replace", accept="results")
-    done = [committed_task(job, name, {f"{name}.csv": b"1"}) for name in ("0", "2")]
-
-    class Results:
-        """As ``multiprocessing.Pool.imap`` gives them: one fails, and it goes on."""
-
-        def __init__(self) -> None:
-            self._items: Iterator[Any] = iter([done[0], ValueError("task 1 failed"), done[1]])
-
-        def __iter__(self) -> Results:
-            return self
-
-        def __next__(self) -> TaskCommit:
-            item = next(self._items)
-            if not isinstance(item, TaskCommit):
-                raise item
-            return item
-
-    results = Results()
-    with pytest.raises(ValueError, match="task 1"):
-        job.commit(results)
-    with pytest.raises(mc.OptionError, match="gives them once"):
-        job.commit(results)
-    assert set(visible(s3)) == {"t/old.csv"}
-    assert mc.attach(DEST, job.id).state == "running"
-
-
 def test_a_decided_job_is_finished_whatever_results_are_passed(s3: MemoryStore) -> None:
-    """I10: the first call could not tell that it decided; the second has the used-up generator, and
-    nobody says that nothing was decided."""
+    """I10: the first call could not tell; the second has a used-up generator, and commits."""
     job = mc.start(DEST)
     results = iter([committed_task(job, "1", {"a.csv": b"1"})])
 
-    lost = False
+    def lose() -> None:
+        s3.before = raising("*", expired())
+        raise Unanswered("no answer")
 
-    def lose(request: Request, reply: object) -> None:
-        nonlocal lost
-        if swap(request):
-            lost = True
-            raise Unanswered("no answer")
-
-    def refuse(request: Request) -> None:
-        if lost:
-            raise expired()
-
-    s3.after, s3.before = lose, refuse
+    At(s3, swap, lose, after=True)
     with pytest.raises(mc.OutcomeUnknown):
         job.commit(results)
     s3.before = s3.after = None
@@ -256,17 +203,13 @@ def test_a_job_without_a_task_is_not_committed_by_accident(s3: MemoryStore, mode
 def test_a_job_that_is_said_to_be_empty_is_committed_and_says_so(s3: MemoryStore) -> None:
     """``expect=0`` is the caller's word; what it emptied is told."""
     s3.put_object("t/old.csv", b"old")
-    job = mc.start(DEST, mode="replace")
-    report = job.commit(expect=0)
-    assert (report.outcome, report.files) == ("committed", 0)
+    report = mc.start(DEST, mode="replace").commit(expect=0)
+    assert (report.outcome, report.files, visible(s3)) == ("committed", 0, {})
     assert report.warnings == ("the job published no file, and deleted what was there: 1 file",)
-    assert visible(s3) == {}
 
 
 @pytest.mark.parametrize("wrong", [{"files": 1}, {"bytes": 1}])
-def test_a_result_that_names_no_pendingset_but_files_is_refused(
-    s3: MemoryStore, wrong: dict[str, int]
-) -> None:
+def test_a_result_of_files_without_a_set_is_refused(s3: MemoryStore, wrong: dict[str, int]) -> None:
     """I2: its file would be dropped without a word."""
     job = mc.start(DEST)
     result = TaskCommit.from_dict({**TaskCommit(job.uuid, "1", "a").to_dict(), **wrong})
@@ -277,22 +220,62 @@ def test_a_result_that_names_no_pendingset_but_files_is_refused(
 
 @pytest.mark.parametrize("landed", [True, False])
 @pytest.mark.parametrize("job_id", [None, "j"])
-def test_a_start_that_was_interrupted_leaves_no_live_job(
+def test_an_interrupted_start_leaves_no_live_job(
     s3: MemoryStore, job_id: str | None, landed: bool
 ) -> None:
     """I4: Ctrl-C at the record's PUT: the next ``replace`` is not told that a job lives."""
-
-    def interrupt(request: Request, *_: object) -> None:
-        if request.verb == "put" and request.key.endswith("_job.json"):
-            s3.before = s3.after = None
-            raise KeyboardInterrupt
-
-    if landed:
-        s3.after = interrupt
-    else:
-        s3.before = interrupt
+    At(s3, "put *_job.json", KeyboardInterrupt(), after=landed)
     with pytest.raises(KeyboardInterrupt) as raised:
         mc.start(DEST, mode="replace", job_id=job_id)
     assert any("magic_committer.abort('s3://bucket/t/'" in n for n in raised.value.__notes__)
     assert all(found.state == "closed" for found in mc.inspect(DEST))
     mc.start(DEST, mode="replace").abort()
+
+
+# Files that the store will not complete -----------------------------------------------------------
+
+
+@pytest.fixture
+def refused(s3: MemoryStore) -> mc.Job:
+    """A job that is committed, and one of whose files the store will not complete: it calls each
+    Complete wrong, and keeps the upload."""
+    job = job_of({"1.csv": b"1", "2.csv": b"22"})
+    wrong = InvalidRequest("the checksum is wrong", status=400, code="BadDigest")
+    failing(s3, "complete_upload", "t/2.csv", wrong)
+    with pytest.raises(mc.CommitIncomplete):
+        job.commit()
+    return job
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_refused_file_is_told_in_the_stores_words(
+    s3: MemoryStore, refused: mc.Job, lost: bool
+) -> None:
+    """Waiting does not mend it, and it is no lost upload: the ways out are said."""
+    if lost:
+        s3.delete_object("t/1.csv")
+    with pytest.raises(mc.CommitIncomplete, match="refused by the store") as raised:
+        mc.recover(DEST, refused.id)
+    error = raised.value
+    assert lost or "the checksum is wrong" in error.message
+    assert set(error.unresolved) == {"t/2.csv"} | ({"t/1.csv"} if lost else set())
+    assert (error.refused, error.unfinished) == (("t/2.csv",), ())
+    assert "never published" in error.hint
+    assert ("Somebody aborted" in error.hint) is lost
+    assert "revert=True" in error.hint
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_an_accepted_file_is_told_as_unpublished(
+    s3: MemoryStore, refused: mc.Job, seen: bool
+) -> None:
+    """Where the store does not tell what is there after the abort, the report says just that."""
+    unread = lambda: failing(s3, "head", "t/2.csv", Unanswered("no answer"))  # noqa: E731
+    At(s3, "abort_upload" if not seen else "none", unread, after=True)
+    done = mc.recover(DEST, refused.id, accept=["t/2.csv"])
+    assert (done.outcome, done.state) == ("committed", "closed")
+    assert done.report is not None
+    told = " ".join(warning for warning in done.report.warnings if "t/2.csv" in warning)
+    assert ("not published" in told, "cannot be told: no answer" in told) == (seen, not seen)
+    assert visible(s3) == {"t/1.csv": b"1"}
+    assert not s3.open_uploads()

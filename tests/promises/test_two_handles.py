@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from msgspec.structs import replace
 
 import magic_committer as mc
 from magic_committer.commit.ready import EXTRA_ABORTED, EXTRA_TASK
-from magic_committer.errors import PermissionDenied, PreconditionFailed, Unanswered, WriteConflict
+from magic_committer.errors import (
+    PermissionDenied,
+    PreconditionFailed,
+    StoreError,
+    Unanswered,
+    WriteConflict,
+)
 from magic_committer.hadoop.formats import decode_pendingset
 from magic_committer.options import Accept, Track
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.testing import memory_store
 from tests.promises.hands import (
     DEST,
     At,
+    Nth,
+    committed_task,
     control,
     dies_at,
+    fitting,
     one_file,
-    raising,
     refusing,
     unanswered,
     visible,
 )
+from tests.promises.machine import matching
 
-
-def of_set(verb: str) -> Callable[[Request], bool]:
-    return lambda request: request.verb == verb and request.key.endswith(".pendingset")
+SET = "put *.pendingset"
+STORES_SET = fitting(SET)
 
 
 def other_handle(job: mc.Job, name: str = "a") -> mc.Task:
@@ -36,19 +43,10 @@ def other_handle(job: mc.Job, name: str = "a") -> mc.Task:
     return mc.attach(DEST, job.id).task("1", attempt=name)
 
 
-def decide_and_stop(s3: MemoryStore, job: mc.Job, results: list[mc.TaskCommit] | None) -> None:
-    """A driver decides the job, and is paused before it completes anything."""
-    dies_at(s3, "complete_upload", lambda: job.commit(results))
-
-
 def tombstones(s3: MemoryStore) -> list[str]:
     """Keys of the sets that say that their attempt was aborted."""
-    return [
-        key
-        for key in control(s3)
-        if key.endswith(".pendingset")
-        and (decode_pendingset(s3.body(key), key).extra_data or {}).get(EXTRA_ABORTED) == "true"
-    ]
+    sets = {key: decode_pendingset(s3.body(key), key) for key in matching(s3, "*.pendingset")}
+    return [key for key, one in sets.items() if (one.extra_data or {}).get(EXTRA_ABORTED) == "true"]
 
 
 # The schedule -------------------------------------------------------------------------------------
@@ -61,24 +59,20 @@ def abort_with_a_commit_before(s3: MemoryStore, accept: Accept, number: int) -> 
     job = mc.start(DEST, accept=accept)
     first, second = one_file(job, attempt="a"), other_handle(job)
     outcome = "over"
-    seen = 0
 
-    def interrupt(request: Request) -> None:
-        nonlocal seen, outcome
-        seen += 1
-        if seen != number:
-            return
-        hook, s3.before = s3.before, None
+    def interrupt() -> None:
+        nonlocal outcome
+        s3.before = None
         try:
             result = second.commit()
         except mc.TaskFailed:
             outcome = "refused"
         else:
             outcome = "committed"
-            decide_and_stop(s3, job, [result] if accept == "results" else None)
-        s3.before = hook
+            results = [result] if accept == "results" else None
+            dies_at(s3, "complete_upload", lambda: job.commit(results))
 
-    s3.before = interrupt
+    At(s3, Nth(number), interrupt)
     try:
         first.abort()
         undone = True
@@ -98,10 +92,7 @@ def abort_with_a_commit_before(s3: MemoryStore, accept: Accept, number: int) -> 
 
 @pytest.mark.parametrize("accept", ["listing", "results"])
 def test_an_abort_beside_a_commit_never_takes_files_of_a_decided_job(accept: Accept) -> None:
-    """I2: wherever the aborting handle is paused, the other one either commits, and the decided job
-    completes whole, or is refused; both happen."""
-    from magic_committer.testing import memory_store
-
+    """I2: wherever it is paused the other one commits, and the job is whole, or is refused."""
     outcomes = []
     for number in range(1, 50):
         with memory_store() as s3:
@@ -133,24 +124,15 @@ def test_an_aborted_attempt_is_never_committed_and_says_what_to_do(s3: MemorySto
 
 
 def test_a_tombstone_is_a_pendingset_that_hadoop_can_read(s3: MemoryStore) -> None:
-    """I6: it is valid by S3A's rules, holds no commits, and names job, task and attempt."""
+    """I6, I2: valid by S3A's rules, without commits; a listing passes over it, and sweeps it."""
     job = mc.start(DEST)
     one_file(job, attempt="a").abort()
     (key,) = tombstones(s3)
     tombstone = decode_pendingset(s3.body(key), key)
-    assert tombstone.commits == ()
-    assert tombstone.job_id == job.id
+    assert (tombstone.commits, tombstone.job_id) == ((), job.id)
     assert (tombstone.extra_data or {})[EXTRA_TASK] == "1"
     assert s3.attributes(key).metadata[JOB_METADATA] == job.uuid
-
-
-def test_a_commit_by_listing_passes_over_tombstones(s3: MemoryStore) -> None:
-    """I2: it is neither counted nor complained of, and the sweep takes its tombstone."""
-    job = mc.start(DEST)
-    one_file(job, attempt="a").abort()
-    with job.task("2") as task, task.open("b.csv") as f:
-        f.write(b"2")
-    assert len(tombstones(s3)) == 1
+    committed_task(job, "2", {"b.csv": b"2"})
     report = job.commit(expect=["2"])
     assert (report.files, report.warnings) == (1, ())
     assert control(s3) == []
@@ -161,10 +143,8 @@ def test_a_result_that_names_a_tombstone_is_refused(s3: MemoryStore) -> None:
     job = mc.start(DEST, accept="results")
     one_file(job, attempt="a").abort()
     (key,) = tombstones(s3)
-    etag = s3.head(key).etag
-    forged = replace(
-        mc.TaskCommit(job.uuid, "1", "a"), key=key, etag=etag, pendingset_bytes=0, files=0, bytes=0
-    )
+    told = {"key": key, "etag": s3.head(key).etag, "pendingset_bytes": 0, "files": 0, "bytes": 0}
+    forged = replace(mc.TaskCommit(job.uuid, "1", "a"), **told)
     with pytest.raises(mc.CommitRefused, match="aborted"):
         job.commit([forged])
     assert visible(s3) == {}
@@ -173,24 +153,22 @@ def test_a_result_that_names_a_tombstone_is_refused(s3: MemoryStore) -> None:
 def test_aborting_is_repeatable_by_every_handle(s3: MemoryStore) -> None:
     """I5: abort after abort ends well, whoever sends it, before and after the job's end."""
     job = mc.start(DEST)
-    first, second = one_file(job, attempt="a"), other_handle(job)
-    for handle in (first, second, first, second):
+    handles = (one_file(job, attempt="a"), other_handle(job)) * 2
+    for handle in handles:
         handle.abort()
     assert len(tombstones(s3)) == 1
     job.abort()
-    assert s3.keys() == ()
-    first.abort()
-    second.abort()
-    assert s3.keys() == ()
+    for handle in handles:
+        assert s3.keys() == ()
+        handle.abort()
 
 
 @pytest.mark.parametrize("late", [True, False], ids=["after the sweep", "without an answer"])
 def test_a_tombstone_is_known_and_taken_back_when_it_is_late(s3: MemoryStore, late: bool) -> None:
-    """I4: the aborter is paused before its claim, the job is aborted and swept: nothing is left.
-    I5: a claim that lost its answer, and is sent again, meets what it stored itself."""
+    """I4: the job was swept meanwhile. I5: a claim that lost its answer meets itself."""
     job = mc.start(DEST)
     task = one_file(job, attempt="a")
-    at = At(s3, of_set("put"), job.abort if late else unanswered, after=not late)
+    at = At(s3, SET, job.abort if late else unanswered, after=not late)
     task.abort()
     assert at.done
     assert s3.open_uploads() == ()
@@ -203,14 +181,13 @@ def test_a_tombstone_is_known_and_taken_back_when_it_is_late(s3: MemoryStore, la
 
 @pytest.mark.parametrize("claim", ["lost", "landed", "refused"])
 def test_a_claim_that_is_not_known_to_be_taken_undoes_nothing(s3: MemoryStore, claim: str) -> None:
-    """I2: the uploads stay until it is known whether the key is taken: the abort is repeated. Who
-    has no right to claim may commit."""
+    """I2: the uploads stay until the abort is repeated; who has no right to claim may commit."""
     job = mc.start(DEST)
     task = one_file(job, attempt="a")
     error = PermissionDenied("no", status=403) if claim == "refused" else Unanswered("no answer")
 
     def lose(request: Request) -> None:
-        if of_set("put")(request):
+        if STORES_SET(request):
             if claim == "landed" and not tombstones(s3):
                 request.effect()
             raise error
@@ -230,33 +207,25 @@ def test_a_claim_that_is_not_known_to_be_taken_undoes_nothing(s3: MemoryStore, c
 
 
 def test_a_conflict_is_not_taken_for_a_claim(s3: MemoryStore) -> None:
-    """I2: 409 while the other handle's PUT is under way, and nothing is there yet: the claim is
-    sent again, and meets the set."""
+    """I2: 409, and nothing is there yet: the claim is sent again, and meets the other's set."""
     job = mc.start(DEST)
     task, other = one_file(job, attempt="a"), other_handle(job)
-    claims = 0
+    next_claim: list[At] = []
 
-    def conflict(request: Request) -> None:
-        nonlocal claims
-        if not of_set("put")(request):
-            return
-        claims += 1
-        if claims == 1:
-            raise WriteConflict("another write is under way", status=409)
-        s3.before = None
-        other.commit()
+    def conflict() -> None:
+        next_claim.append(At(s3, SET, other.commit))
+        raise WriteConflict("another write is under way", status=409)
 
-    s3.before = conflict
+    At(s3, SET, conflict)
     with pytest.raises(mc.TaskFailed, match="committed"):
         task.abort()
-    assert claims == 2
+    assert next_claim[0].done
     assert job.commit(expect=["1"]).files == 1
     assert visible(s3) == {"t/a.csv": b"1"}
 
 
 def test_a_fence_that_cannot_be_read_after_the_claim_is_told(s3: MemoryStore) -> None:
-    """I4, I10: the attempt is undone, for its key is taken; that the tombstone may be litter is
-    raised, and an abort that is repeated looks again."""
+    """I4, I10: the attempt is undone; that its tombstone may be litter is raised."""
     job = mc.start(DEST)
     task = one_file(job, attempt="a")
     with refusing(s3, "head *_job.json", Unanswered("no answer")), pytest.raises(Unanswered):
@@ -268,8 +237,7 @@ def test_a_fence_that_cannot_be_read_after_the_claim_is_told(s3: MemoryStore) ->
 
 
 def test_an_object_of_another_run_at_the_key_is_left_alone(s3: MemoryStore) -> None:
-    """I6: a zombie's pendingset under a job id that was used before: the aborter neither takes it
-    for a claim nor deletes it; its uploads wait for the job's end."""
+    """I6: a zombie's set is no claim, and is not deleted; the uploads wait for the job's end."""
     job = mc.start(DEST, job_id="1")
     task = one_file(job, attempt="a")
     key = f"t/__magic_job-1/job-1/00/_{task.attempt_id}.pendingset"
@@ -284,38 +252,39 @@ def test_an_object_of_another_run_at_the_key_is_left_alone(s3: MemoryStore) -> N
 
 @pytest.mark.parametrize("committed", [False, True])
 def test_without_conditions_nothing_is_claimed(s3: MemoryStore, committed: bool) -> None:
-    """I2: with conditional_writes="off" a tombstone would overwrite a set that came in between: the
-    aborter looks, as S3A does, and writes nothing."""
+    """I2: a tombstone would overwrite a set that came between: the aborter looks, as S3A does."""
     job = mc.start(DEST, options=mc.Options(conditional_writes="off"))
     task, other = one_file(job, attempt="a"), other_handle(job)
     if committed:
         other.commit()
-    puts = s3.requests["put"]
-    if committed:
         with pytest.raises(mc.TaskFailed, match="committed"):
             task.abort()
         assert job.commit().files == 1
     else:
+        puts = s3.requests["put"]
         task.abort()
         assert s3.requests["put"] == puts
         assert s3.open_uploads() == ()
 
 
+LOST = Unanswered("no answer")
+
+
 # An attempt whose own PUT was not answered --------------------------------------------------------
 
 
-def held(s3: MemoryStore, task: mc.Task) -> list[Request]:
-    """Commit an attempt while no PUT of its pendingset is answered. Gives these, which may land
-    later."""
+def held(s3: MemoryStore, task: mc.Task, *errors: StoreError) -> list[Request]:
+    """Commit an attempt while the PUTs of its pendingset get these answers, the last one for ever.
+    Gives the requests, which may land later."""
     late: list[Request] = []
 
     def hold(request: Request) -> None:
-        if of_set("put")(request):
+        if STORES_SET(request):
             late.append(request)
-            raise Unanswered("no answer")
+            raise errors[min(len(late), len(errors)) - 1]
 
     s3.before = hold
-    with pytest.raises(Unanswered):
+    with pytest.raises(type(errors[-1])):
         task.commit()
     s3.before = None
     return late
@@ -323,15 +292,13 @@ def held(s3: MemoryStore, task: mc.Task) -> list[Request]:
 
 @pytest.mark.parametrize("landed", [False, True])
 @pytest.mark.parametrize("track", ["memory", "s3"])
-def test_a_claim_ends_the_doubt_of_a_put_without_an_answer(
+def test_a_claim_ends_the_doubt_of_an_unanswered_put(
     s3: MemoryStore, track: Track, landed: bool
 ) -> None:
-    """I2, I4: the pendingset's PUT is under way for ever: an abort claims the key, so that it can
-    never land, and undoes the attempt; a driver that lists finds no task. If it has landed after
-    all, the attempt is committed, and cannot be aborted."""
+    """I2, I4: its set can never land, and the attempt is undone; or it has landed, and counts."""
     job = mc.start(DEST, track=track)
     task = one_file(job)
-    late = held(s3, task)
+    late = held(s3, task, LOST)
     assert len(s3.open_uploads()) == 1
     if landed:
         late[0].effect()
@@ -350,27 +317,14 @@ def test_a_claim_ends_the_doubt_of_a_put_without_an_answer(
 
 @pytest.mark.parametrize("track", ["memory", "s3"])
 @pytest.mark.parametrize("attempts", [1, 2])
-def test_a_put_that_was_once_unanswered_is_never_called_refused(
+def test_a_put_that_may_land_is_never_called_refused(
     s3: MemoryStore, track: Track, attempts: int
 ) -> None:
-    """I2: the first PUT of the pendingset is late, the second is refused (an expired token); or the
-    adapter sent one twice. The refusal says nothing of the first: the attempt keeps its hands off,
-    the first lands, a driver that lists accepts it, and commits it whole."""
+    """I2: a refusal of the second try says nothing of the first: it lands, and is committed."""
     job = mc.start(DEST, track=track)
     task = one_file(job)
-    late: list[Request] = []
-
-    def expire(request: Request) -> None:
-        if of_set("put")(request):
-            late.append(request)
-            if len(late) == 1 and attempts == 1:
-                raise Unanswered("no answer")
-            raise PermissionDenied("expired", status=403, attempts=attempts)
-
-    s3.before = expire
-    with pytest.raises(PermissionDenied):
-        task.commit()
-    s3.before = None
+    refused = PermissionDenied("expired", status=403, attempts=attempts)
+    late = held(s3, task, *([LOST] if attempts == 1 else []), refused)
     assert len(s3.open_uploads()) == 1
     late[0].effect()
     assert job.commit(expect=["1"]).files == 1
@@ -379,25 +333,20 @@ def test_a_put_that_was_once_unanswered_is_never_called_refused(
 
 def test_a_put_that_was_refused_at_once_is_undone(s3: MemoryStore) -> None:
     """I4: one try, one refusal, no other handle: nothing can land, the upload is aborted."""
-    job = mc.start(DEST, track="memory")
-    task = one_file(job)
-
-    s3.before = raising(of_set("put"), PermissionDenied("forbidden", status=403))
-    with pytest.raises(PermissionDenied):
-        task.commit()
+    task = one_file(mc.start(DEST, track="memory"))
+    held(s3, task, PermissionDenied("forbidden", status=403))
     assert s3.open_uploads() == ()
 
 
 def test_a_set_that_cannot_be_read_after_a_412_is_not_called_refused(s3: MemoryStore) -> None:
-    """I2: the adapter's second try met its own first (412), and reading it back is refused: the
-    refusal is of the read, the set is stored."""
+    """I2: the second try met the first, and the refusal is of the read: the set is stored."""
     job = mc.start(DEST, track="memory")
     task = one_file(job)
 
     def expire(request: Request) -> None:
-        if of_set("put")(request) and not any(k.endswith(".pendingset") for k in s3.keys()):
+        if STORES_SET(request) and not matching(s3, "*.pendingset"):
             request.effect()
-        if of_set("get")(request):
+        if fitting("get *.pendingset")(request):
             raise PermissionDenied("expired", status=403)
 
     s3.before = expire

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 
 import pytest
@@ -11,16 +12,19 @@ from magic_committer import errors
 from magic_committer.options import Accept, Mode, Track
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
-from tests.promises.hands import DEST, Crash, committed_task, job_of, killed, refusing, visible
-
-
-def test_nothing_is_visible_before_the_job_commits(s3: MemoryStore) -> None:
-    """I1: closed files and committed tasks show nothing; the job's commit shows all of it."""
-    job = mc.start(DEST)
-    result = committed_task(job, "1", {"a.csv": b"1", "dt=1/b.csv": b"22"})
-    assert visible(s3) == {}
-    job.commit([result])
-    assert visible(s3) == {"t/a.csv": b"1", "t/dt=1/b.csv": b"22"}
+from tests.promises.hands import (
+    DEST,
+    At,
+    Crash,
+    committed_task,
+    half_completed,
+    job_of,
+    killed,
+    raising,
+    refusing,
+    visible,
+)
+from tests.promises.machine import matching
 
 
 @pytest.mark.parametrize("track", ["memory", "s3"])
@@ -28,11 +32,12 @@ def test_nothing_is_visible_before_the_job_commits(s3: MemoryStore) -> None:
 def test_a_job_leaves_its_files_and_its_marker_and_nothing_else(
     s3: MemoryStore, track: Track, accept: Accept
 ) -> None:
-    """I2, I4: afterwards there are the files, byte for byte, `_SUCCESS`, and nothing else."""
+    """I1, I2, I4: nothing before the commit; then the files, byte for byte, and `_SUCCESS`."""
     job = mc.start(DEST, track=track, accept=accept)
-    results = [committed_task(job, str(n), {f"{n}.bin": bytes([n]) * n}) for n in range(4)]
+    results = [committed_task(job, str(n), {f"d={n}/{n}.bin": bytes([n]) * n}) for n in range(4)]
+    assert visible(s3) == {}
     report = job.commit(results if accept == "results" else None)
-    assert visible(s3) == {f"t/{n}.bin": bytes([n]) * n for n in range(4)}
+    assert visible(s3) == {f"t/d={n}/{n}.bin": bytes([n]) * n for n in range(4)}
     assert s3.keys() == tuple(sorted(["t/_SUCCESS", *visible(s3)]))
     assert s3.open_uploads() == ()
     assert (report.outcome, report.files, report.bytes, report.tasks) == ("committed", 4, 6, 4)
@@ -41,9 +46,7 @@ def test_a_job_leaves_its_files_and_its_marker_and_nothing_else(
 
 @pytest.mark.parametrize("track", ["memory", "s3"])
 @pytest.mark.parametrize("name", ["a.csv", "b.csv"])
-def test_only_one_attempt_of_a_task_becomes_visible(
-    s3: MemoryStore, name: str, track: Track
-) -> None:
+def test_one_attempt_of_a_task_becomes_visible(s3: MemoryStore, name: str, track: Track) -> None:
     """I2, I9: the accepted one shows; the other, whose input was cut short, leaves nothing."""
     job = job_of({name: b"cut sho"}, accept="results", track=track)
     job.commit([committed_task(job, "1", {"a.csv": b"whole"})])
@@ -51,39 +54,28 @@ def test_only_one_attempt_of_a_task_becomes_visible(
     assert s3.open_uploads() == ()
 
 
-def test_a_listing_commit_takes_the_newest_attempt_of_each_task() -> None:
+def test_a_listing_takes_the_newest_attempt_of_a_task(s3: MemoryStore, clock: PatientClock) -> None:
     """I2: without messages the newest attempt is taken, by the store's clock."""
-    clock = PatientClock()
-    with memory_store(clock=clock) as s3:
-        job = job_of({"a.csv": b"old", "old.csv": b""})
-        clock.sleep(5)
-        committed_task(job, "1", {"a.csv": b"new"})
-        job.commit()
-        assert visible(s3) == {"t/a.csv": b"new"}
-        assert s3.open_uploads() == ()
-
-
-def test_an_aborted_job_leaves_nothing_and_never_shows_anything(s3: MemoryStore) -> None:
-    """I3, I4: abort takes committed and unfinished attempts alike."""
-    job = job_of({"a.csv": b"1"})
-    unfinished = killed(job, "2", "b.csv", unique=True)
-    report = job.abort()
-    assert report.outcome == "aborted"
-    with pytest.raises(mc.JobNotRunning):
-        job.commit()
-    unfinished.abort()
-    assert s3.keys() == ()
+    job = job_of({"a.csv": b"old", "old.csv": b""})
+    clock.sleep(5)
+    committed_task(job, "1", {"a.csv": b"new"})
+    job.commit()
+    assert visible(s3) == {"t/a.csv": b"new"}
     assert s3.open_uploads() == ()
 
 
-def test_a_task_that_outlives_its_job_publishes_nothing_and_leaves_nothing(s3: MemoryStore) -> None:
-    """I3, I4: a late attempt meets the fence when it commits, and aborts what it made."""
-    job = mc.start(DEST)
-    late = job.task("1")
-    f = late.open("late.csv")
-    f.write(b"late")
-    job.abort()
-    f.close()
+def test_an_aborted_job_leaves_nothing_and_never_shows_anything(s3: MemoryStore) -> None:
+    """I3, I4: committed and unfinished attempts go; a late one meets the fence, and goes too."""
+    job = job_of({"a.csv": b"1"})
+    unfinished = killed(job, "2", "b.csv", unique=True)
+    late = job.task("3")
+    file = late.open("late.csv")
+    file.write(b"late")
+    assert job.abort().outcome == "aborted"
+    with pytest.raises(mc.JobNotRunning):
+        job.commit()
+    unfinished.abort()
+    file.close()
     with pytest.raises(mc.JobNotRunning) as raised:
         late.commit()
     assert raised.value.state == "absent"
@@ -148,26 +140,23 @@ def test_an_empty_job_commits_and_marks(s3: MemoryStore) -> None:
 
 FILES = {"p=1/a.csv": b"1", "p=1/empty.csv": b"", "p=2/b.csv": b"22"}
 MODES: list[Mode] = ["append", "fail", "fail_partitions", "replace", "replace_partitions"]
-TRACKS: list[Track] = ["memory", "s3"]
 
 
-def requests_of_a_job(s3: MemoryStore, mode: Mode, track: Track) -> list[Request]:
+def requests_of_a_job(s3: MemoryStore, mode: Mode) -> list[Request]:
     """Run a job of small files whose driver dies in its commit, recover it, and give every request
     that was sent."""
     sent: list[Request] = []
-    dies = True
+    dies = raising("complete_upload */p=2/*", Crash)
 
     def note(request: Request) -> None:
         sent.append(request)
-        if dies and request.verb == "complete_upload" and "/p=2/" in request.key:
-            raise Crash
+        dies(request)
 
     s3.before = note
-    job = mc.start(DEST, mode=mode, track=track, accept="listing")
-    committed_task(job, "1", FILES)
+    job = job_of(FILES, mode=mode, track="memory", accept="listing")
     with pytest.raises(Crash):
         job.commit()
-    dies = False
+    s3.before = sent.append
     assert mc.recover(DEST, job.id).outcome == "committed"
     s3.before = None
     assert visible(s3) == {f"t/{name}": body for name, body in FILES.items()}
@@ -177,10 +166,9 @@ def requests_of_a_job(s3: MemoryStore, mode: Mode, track: Track) -> list[Request
 @pytest.mark.parametrize("forgetful", [False, True])
 @pytest.mark.parametrize("mode", MODES)
 def test_no_late_request_brings_a_file_back(mode: Mode, forgetful: bool) -> None:
-    """When a job is over and its files were taken away, every request of it may land once more, in
-    any order: no file is visible again."""
+    """A job is over, and its files were taken away: each request may land again, in any order."""
     with memory_store(forgetful_complete=forgetful) as s3:
-        sent = requests_of_a_job(s3, mode, "memory")
+        sent = requests_of_a_job(s3, mode)
         s3.delete(list(visible(s3)))
         for request in (*sent, *reversed(sent)):
             with suppress(mc.StoreError):
@@ -188,3 +176,145 @@ def test_no_late_request_brings_a_file_back(mode: Mode, forgetful: bool) -> None
             assert visible(s3) == {}
         completes = [one for one in sent if one.verb == "complete_upload"]
         assert {one.key for one in completes} >= {f"t/{name}" for name in FILES}
+
+
+# Nothing that is not the job's is touched, and the marker tells of the last job (I6, I8) ----------
+
+
+def test_foreign_objects_and_uploads_are_never_touched(s3: MemoryStore) -> None:
+    """I6: neither end takes another program's objects or uploads, here or in a directory beside."""
+    s3.put_object("t/theirs.csv", b"theirs")
+    s3.put_object("t/__magic_job-9/job-9/00/tasks/x/__base/y.csv.pending", b"Hadoop's")
+    theirs = {
+        s3.start_upload("t/open.csv"),
+        s3.start_upload("t2/open.csv"),
+        s3.start_upload(f"t/part-1-{'ab' * 16}.c000.csv"),
+        s3.start_upload(f"t/part-1-mcj{'ab' * 16}.csv"),
+    }
+    for end in ("commit", "abort"):
+        job = job_of({f"{end}.csv": b"1"})
+        killed(job, "2", "left.csv", unique=True)
+        job.commit() if end == "commit" else job.abort()
+    assert {u.upload_id for u in s3.open_uploads()} == theirs
+    assert s3.body("t/theirs.csv") == b"theirs"
+    assert "t/__magic_job-9/job-9/00/tasks/x/__base/y.csv.pending" in s3.keys()
+
+
+def test_two_jobs_in_one_directory_do_not_disturb_each_other(s3: MemoryStore) -> None:
+    """I6: the sweep of one job leaves the other's pending uploads and control objects alone."""
+    one, two = mc.start(DEST), mc.start(DEST)
+    result = committed_task(two, "1", {"two.csv": b"2"})
+    left = killed(two, "2", "slow.csv", unique=True)
+    committed_task(one, "1", {"one.csv": b"1"})
+    one.commit()
+    left.write(b"still here")
+    left.close()
+    two.commit([result])
+    assert visible(s3) == {"t/one.csv": b"1", "t/two.csv": b"2"}
+    assert s3.open_uploads() == ()
+    assert s3.keys("t/__magic") == ()
+
+
+def test_uploads_that_nobody_can_attribute_are_counted_and_left(s3: MemoryStore) -> None:
+    """I4, I6: a killed attempt's upload of a name that the user chose may be another program's."""
+    job = mc.start(DEST)
+    killed(job, "1", "killed.csv")
+    report = job.commit(expect=0)
+    assert report.unattributed == 1
+    assert [u.key for u in s3.open_uploads()] == ["t/killed.csv"]
+
+
+def test_two_thousand_five_hundred_uploads_are_swept_page_by_page(s3: MemoryStore) -> None:
+    """I4: the sweep reads every page of the listing, and aborts all of its own and no other."""
+    job = mc.start(DEST)
+    for number in range(2500):
+        s3.start_upload(f"t/part-{number:05d}-mcj{job.uuid}.csv")
+    theirs = s3.start_upload("t/part-00007.csv")
+    s3.requests.clear()
+    job.abort()
+    assert [u.upload_id for u in s3.open_uploads()] == [theirs]
+    assert s3.requests["list_uploads"] == 4  # three pages, and one that shows none
+    assert s3.requests["abort_upload"] == 2500
+
+
+@pytest.mark.parametrize("body", [None, b"", b"{}", b"not json", b'{"name":"other"}'])
+def test_an_earlier_marker_is_replaced(s3: MemoryStore, body: bytes | None) -> None:
+    """I8: Hadoop's, anybody's, or ours within a second; a job that writes no marker leaves it."""
+    if body is not None:
+        s3.put_object("t/_SUCCESS", body)
+    for number in range(2):
+        with mc.write(DEST) as job, job.open(f"{number}.csv") as f:
+            f.write(b"1")
+        assert json.loads(s3.body("t/_SUCCESS"))["jobId"] == job.id
+    marker = s3.body("t/_SUCCESS")
+    job_of({"last.csv": b"1"}, mark_success=False).commit()
+    assert s3.body("t/_SUCCESS") == marker
+
+
+def test_an_append_that_is_listed_first_hides_no_other_job(s3: MemoryStore) -> None:
+    """I6: a running append excludes nobody, and the look at the other jobs goes on behind it."""
+    mc.start(DEST, job_id="a")
+    mc.start(DEST, job_id="b", mode="replace")
+    with pytest.raises(mc.ConflictingJob, match="job 'b'"):
+        mc.start(DEST, job_id="c", mode="replace")
+
+
+def test_another_jobs_spoilt_set_is_told_as_that_jobs(s3: MemoryStore) -> None:
+    """I10: a replace beside a job that cannot be read names that job, and ends."""
+    append = half_completed(s3)
+    for key in matching(s3, "*.pendingset"):
+        s3.put_object(key, b"{}", metadata=s3.head(key).metadata)
+    replace = job_of({"new.csv": b"new"}, mode="replace")
+    with pytest.raises(mc.ConflictingJob, match=append.id):
+        replace.commit()
+    assert (replace.outcome, "t/new.csv" in visible(s3)) == ("aborted", False)
+
+
+def replacing(s3: MemoryStore) -> mc.Job:
+    """A job that will replace ``t/old.csv``, ready to commit."""
+    s3.put_object("t/old.csv", b"old")
+    return job_of({"new.csv": b"new"}, mode="replace")
+
+
+@pytest.mark.parametrize("key", ["t/old.csv", "t/a.csv"], ids=["replaced", "undone"])
+def test_what_is_written_between_look_and_delete_stays(s3: MemoryStore, key: str) -> None:
+    """I6: a neighbour writes an old file, or one that is being undone, between HEAD and DELETE."""
+    job = half_completed(s3) if key == "t/a.csv" else replacing(s3)
+    at = At(s3, f"delete_one {key}", lambda: s3.put_object(key, b"!"))
+    mc.abort(DEST, job.id, revert=True) if key == "t/a.csv" else job.commit()
+    assert at.done
+    assert visible(s3) == {key: b"!"} | ({} if key == "t/a.csv" else {"t/new.csv": b"new"})
+
+
+def test_what_was_written_since_the_plan_is_not_asked_to_go(s3: MemoryStore) -> None:
+    """I6: no DELETE is sent for what is another object by now: some stores ignore its condition."""
+    job = replacing(s3)
+    sent: list[tuple[str, str]] = []
+    At(s3, "complete_upload", lambda: s3.put_object("t/old.csv", b"!"), after=True)
+    s3.before = lambda request: sent.append((request.verb, request.key))
+    job.commit()
+    assert ("delete_one", "t/old.csv") not in sent
+    assert s3.body("t/old.csv") == b"!"
+
+
+def test_what_is_completed_while_it_is_undone_goes(s3: MemoryStore) -> None:
+    """I3: a late Complete that lands before the revert's abort is seen by the look after it."""
+    job = half_completed(s3)
+    (upload,) = s3.open_uploads("t/b.csv")
+    parts = s3.list_parts(upload.key, upload.upload_id)
+    complete = lambda: s3.complete_upload(upload.key, upload.upload_id, parts)  # noqa: E731
+    At(s3, "abort_upload t/b.csv", complete)
+    mc.abort(DEST, job.id, revert=True)
+    assert visible(s3) == {}
+
+
+def test_a_revert_that_could_not_undo_all_is_done_again(s3: MemoryStore) -> None:
+    """I3: a file that could not be looked at keeps the job from being called reverted."""
+    job = half_completed(s3)
+    s3.before = raising("head t/a.csv", mc.StoreError("not now"))
+    with pytest.raises(mc.AbortIncomplete, match="not now"):
+        mc.abort(DEST, job.id, revert=True)
+    s3.before = None
+    assert mc.attach(DEST, job.id).state == "reverting"
+    assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
+    assert visible(s3) == {}
