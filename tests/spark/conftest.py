@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from magic_committer.stores.memory import MemoryStore
+from magic_committer.testing import memory_store
 from tests.servers import make_bucket, moto_server
 from tests.spark.lake import BUCKET, Gate, Lake, builder
 from tools import java
@@ -66,6 +68,13 @@ def spark(environment: str, event_log: Path) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def s3() -> Iterator[MemoryStore]:
+    """An empty store in memory."""
+    with memory_store() as store:
+        yield store
 
 
 @pytest.fixture

@@ -23,8 +23,7 @@ CUT_AT = 90_000
 def test_a_failed_attempt_is_retried_and_seen_once(
     spark: SparkSession, lake: Lake, gate: Gate
 ) -> None:
-    """An attempt that wrote half a file and failed leaves nothing; the retry's file is whole and is
-    there once, and the report holds what it returned."""
+    """The retry's file is whole and is there once, and the report holds what it returned."""
 
     def write(task: mc.Task, rows: Iterable[int]) -> str:
         gate.note("attempts", task.attempt_id)
@@ -36,11 +35,9 @@ def test_a_failed_attempt_is_retried_and_seen_once(
         return task.attempt_id
 
     report = write_partitions(spark.sparkContext.parallelize(range(8), 2), lake.dest, write)
-    assert len(set(gate.notes("attempts"))) == 3
-    assert len(set(report.returned)) == 2
+    assert (len(set(gate.notes("attempts"))), len(set(report.returned))) == (3, 2)
     assert lake.data() == {"part-0.csv": b"0\n1\n2\n3\n", "part-1.csv": b"4\n5\n6\n7\n"}
-    assert (report.tasks, report.files) == (2, 2)
-    assert lake.open_uploads() == []
+    assert (report.tasks, report.files, lake.open_uploads()) == (2, 2, [])
 
 
 @pytest.mark.parametrize("kind", [SystemExit, StopIteration])
@@ -108,8 +105,7 @@ def test_cut_input_of_an_rdd_publishes_nothing(spark: SparkSession, lake: Lake, 
 def test_cut_input_of_a_dataframe_publishes_nothing(
     spark: SparkSession, lake: Lake, format: str, partition_by: list[str]
 ) -> None:
-    """The same for a DataFrame, where it would be a readable file without the last rows: lines, and
-    groups of rows."""
+    """The same for a DataFrame, where it would be a readable file without the last rows."""
     df = cut_short(spark).selectExpr("concat(id, ' ', x) AS line", "id DIV 30000 AS p")
     columns = ["line", *partition_by]
     with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
@@ -152,8 +148,7 @@ def test_idle_kill_is_warned_of(
     caplog: pytest.LogCaptureFixture, setting: str | None, warned: bool
 ) -> None:
     """A Spark that kills workers which send nothing is warned of, another is not."""
+    conf = {"spark.python.worker.killOnIdleTimeout": setting} if setting else {}
     with caplog.at_level(logging.WARNING, "magic_committer"):
-        warn_of_idle_kill(
-            {} if setting is None else {"spark.python.worker.killOnIdleTimeout": setting}
-        )
+        warn_of_idle_kill(conf)
     assert ("killOnIdleTimeout" in caplog.text) == warned
