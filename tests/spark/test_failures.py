@@ -14,7 +14,7 @@ from pyspark.sql.functions import expr
 import magic_committer as mc
 from magic_committer.spark import write_dataframe, write_partitions
 from magic_committer.spark.driver import warn_of_idle_kill
-from tests.spark.lake import HALF_A_BLOCK, Gate, Lake, attempt_number
+from tests.spark.lake import HALF_A_BLOCK, Gate, Lake, Place, attempt_number
 
 ROWS = 100_000
 CUT_AT = 90_000
@@ -61,23 +61,25 @@ def test_a_task_that_never_succeeds_fails_the_job(
     assert lake.becomes_untouched()
 
 
-def test_a_killed_worker_leaves_no_upload(spark: SparkSession, lake: Lake, gate: Gate) -> None:
+def test_a_killed_worker_leaves_no_upload(spark: SparkSession, place: Place, gate: Gate) -> None:
     """A worker that dies at once, in the middle of a file, leaves its upload open; the retry writes
     the file, and the sweep aborts what is left, told by its name."""
 
-    def write(task: mc.Task, rows: Iterable[int]) -> None:
+    def write(task: mc.Task, rows: Iterable[int]) -> str:
         with task.open(f"part-{task.task_id}.csv", "w", unique=True) as file:
             file.writelines(f"{row}\n" for row in rows)
             if attempt_number() == 0:
                 file.write(HALF_A_BLOCK)
-                gate.note("dead", lake.shows_uploads(1))
+                gate.note("dead", place.shows_uploads(1))
                 os._exit(9)
+        return task.task_id
 
-    report = write_partitions(spark.sparkContext.parallelize(range(4), 1), lake.dest, write)
-    assert gate.notes("dead") == [str(list(lake.data()))]
-    assert list(lake.data().values()) == [b"0\n1\n2\n3\n"]
-    assert (report.unattributed, report.left_open) == (0, ())
-    assert lake.open_uploads() == []
+    report = write_partitions(spark.sparkContext.parallelize(range(4), 1), place.dest, write)
+    assert gate.notes("dead") == [str(list(place.data()) if isinstance(place, Lake) else [])]
+    assert list(place.data().values()) == [b"0\n1\n2\n3\n"]
+    assert (report.unattributed, report.left_open, report.returned) == (0, (), ("0",))
+    assert len(place.keys()) == 2
+    assert place.open_uploads() == []
 
 
 def cut_short(spark: SparkSession) -> DataFrame:
