@@ -8,11 +8,11 @@ import pytest
 import magic_committer as mc
 from magic_committer.cli import exits
 from magic_committer.stores.memory import MemoryStore
-from magic_committer.testing import PatientClock, memory_store
+from magic_committer.testing import memory_store
 from tests.cli.conftest import Command, contents, pasted
 from tests.hadoops import RELEASES, HadoopJob, complete, leave_job, leave_marker
 from tests.promises.hands import DEST, At, visible
-from tests.promises.machine import DAY, HOUR, READS
+from tests.promises.machine import READS
 
 ADOPT = ("hadoops", "--adopt", "--dead-after", "0")
 VERBS = ("commit", "abort", "recover")
@@ -80,8 +80,7 @@ def leave(s3: MemoryStore, left: str) -> HadoopJob:
 def test_every_way_out_that_is_told_of_a_hadoop_job_leads_on(
     command: Command, verb: str, given: tuple[str, ...], left: str
 ) -> None:
-    """Each command in a message is run as it was printed, and those in its message in turn: at the
-    end of each way, on a store of its own, the job has ended."""
+    """What is printed is run, and what that prints, in turn, until the job has ended."""
     ends: list[int] = []
 
     def follow(way: tuple[list[str], ...], told_before: tuple[str, ...]) -> None:
@@ -104,21 +103,6 @@ def test_every_way_out_that_is_told_of_a_hadoop_job_leads_on(
 
     follow((["job", verb, DEST, "hadoops", *given],), ())
     assert exits.OK in ends
-
-
-def test_a_limit_that_was_given_is_told_again(
-    s3: MemoryStore, clock: PatientClock, command: Command
-) -> None:
-    """What is pasted asks for the same age, not for another that would be refused; and where a
-    limit was not given none is told."""
-    complete(s3, leave_job(s3, "3.5.0"), 1)
-    clock.ahead += HOUR / 2
-    told = command("job", "abort", DEST, "hadoops", "--adopt", "--dead-after", "10m30s", "--yes")
-    same = ["hadoops", "--adopt", "--dead-after", "630s"]
-    assert [call[3:] for call in pasted(told.err)] == [same, [*same, "--force"]]
-    clock.ahead += DAY
-    told = command("job", "abort", DEST, "hadoops", "--adopt", "--yes")
-    assert next(call[3:] for call in pasted(told.err)) == ["hadoops", "--adopt"]
 
 
 def test_who_was_slower_in_adopting_is_told_a_command_that_works(

@@ -94,8 +94,7 @@ def test_all_is_well(command: Command, used: MemoryStore) -> None:
 
 @pytest.mark.parametrize("action", ON_STORES)
 def test_exactly_what_is_denied_is_named(command: Command, used: MemoryStore, action: str) -> None:
-    """With one action taken away that one is denied, all others are found to be allowed, nothing is
-    left behind, and the exit code says what kind of trouble it is."""
+    """That one is denied, all others are found to be allowed, nothing is left behind."""
     forbid(used, action)
     ran = command(*DOCTOR)
     answers = {
@@ -146,8 +145,7 @@ def test_denials_do_not_hide_the_rest(command: Command, used: MemoryStore, case:
 
 @pytest.mark.parametrize("refused", [True, False])
 def test_what_an_object_that_is_not_there_answers_is_told(command: Command, refused: bool) -> None:
-    """Below the destination a missing object is tried: 403 (a right to list some prefixes only) is
-    told, and nothing is denied by it."""
+    """403, which a right to list some prefixes gives, is told, and nothing is denied by it."""
     with served(MemoryStore("bucket", missing_is_refused=refused)):
         ran = command(*DOCTOR)
     assert ran.code == 0, ran.out
@@ -304,25 +302,17 @@ def test_a_server_that_refuses_everything(
     assert ran.code == 43
 
 
-def test_the_documents_have_the_committers_policy() -> None:
-    """One source of truth: the policy in docs/security.md is the one that the doctor prints."""
+def test_the_documents_have_the_committers_policy(command: Command) -> None:
+    """It is the one that the doctor prints: bare for people, for programs within the schema."""
     page = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
     (written,) = re.findall(r"```json\n(\{\n  \"Version.*?)```", page, re.DOTALL)
     assert orjson.loads(written) == policy("committer", Destination.parse("s3://bucket/table"))
-
-
-def test_a_policy_is_printed_as_iam_takes_it(command: Command) -> None:
-    """For people the bare document; in the formats for programs within the schema. No request."""
     bare = orjson.loads(command("doctor", PATH, "--policy", "cleaner").out)
     assert bare == policy("cleaner", DEST)
     told = command("doctor", PATH, "--policy", "cleaner", "--format", "json").json()
     assert (told["schema"], told["type"], told["policy"]) == (1, "policy", bare)
-
-
-def test_patterns_in_a_path_mean_themselves() -> None:
-    """A directory named ``*`` does not open the bucket."""
-    made = policy("committer", Destination("bucket", "a*/b?$/"))
-    assert made["Statement"][0]["Resource"] == "arn:aws:s3:::bucket/a${*}/b${?}${$}/*"
+    odd = policy("committer", Destination("bucket", "a*/b?$/"))
+    assert odd["Statement"][0]["Resource"] == "arn:aws:s3:::bucket/a${*}/b${?}${$}/*"
 
 
 OF_THE_MEMORY_TRACK = {
@@ -424,37 +414,34 @@ def jobs(guard: Guard, store: MemoryStore, mode: Mode, track: Track) -> None:
             with guard.acting("writer"):
                 killed(job, "3", "killed.csv", unique=True)
         with guard.acting("committer"):
-            if end == "commit":
-                job.commit(results)
-            elif end == "abort":
-                job.abort()
-            elif end == "recover":
-                mc.recover(PATH, job.id, dead_after=0.0)
-            elif end in ("finish", "revert"):
+            if end in ("finish", "revert"):
                 guard.loses = True
                 with pytest.raises(mc.CommitIncomplete):
                     job.commit(results)
                 guard.loses = False
-                if end == "finish":
-                    assert mc.recover(PATH, job.id).outcome == "committed"
-                    assert job.commit(results).outcome == "committed"
-                else:
-                    assert mc.abort(PATH, job.id, revert=True).outcome == "reverted"
+            if end == "abort":
+                job.abort()
+            elif end == "recover":
+                mc.recover(PATH, job.id, dead_after=0.0)
+            elif end == "revert":
+                assert mc.abort(PATH, job.id, revert=True).outcome == "reverted"
+            elif end == "finish":
+                assert mc.recover(PATH, job.id).outcome == "committed"
+            if end in ("commit", "finish"):
+                assert job.commit(results).outcome == "committed"
         if end == "litter":
             store.delete([f"a/t/__magic_job-{job.id}/_job.json"])
     with guard.acting("cleaner"):
         report = mc.cleanup(PATH, dead_after=0.0, leftover_after=0.0, forget_after=0.0)
     bury()
-    assert report.errors == ()
-    assert len(report.recovered) == 1
+    assert (report.errors, len(report.recovered)) == ((), 1)
     assert report.uploads_aborted >= 1
 
 
 @pytest.mark.parametrize("track", ["s3", "memory"])
 @pytest.mark.parametrize("mode", get_args(Mode))
 def test_the_policies_are_enough(mode: Mode, track: Track) -> None:
-    """Each does its part by who may do no more than its policy says; and no policy says more than
-    is used, but for two that no undisturbed job needs."""
+    """And no policy says more than is used, but for two that no undisturbed job needs."""
     with served(MemoryStore("bucket")) as store:
         guard = Guard(store)
         store.put_object("a/t/1/x.csv", b"old")
@@ -470,8 +457,7 @@ def test_the_policies_are_enough(mode: Mode, track: Track) -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_the_doctor_needs_no_more_than_the_policy_it_judges(command: Command, role: Role) -> None:
-    """Who has a role's policy is told that all which that role needs is there, and what the roles
-    with more need is denied."""
+    """A role's policy has all that the role needs, and lacks what others need more."""
     with served(MemoryStore("bucket")) as store:
         guard = Guard(store)
         with guard.acting(role):

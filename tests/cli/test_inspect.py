@@ -103,8 +103,7 @@ def test_what_hadoop_wrote_is_told(command: Command) -> None:
 def test_each_of_our_own_files_is_valid_from_the_store(
     command: Command, memory_s3: MemoryStore, ours: dict[str, bytes]
 ) -> None:
-    """Record, plan, pending, pendingset, sign of life and marker of a job, by URL; what is too
-    large for one is not read."""
+    """Each file of a job, by URL; what is too large for one is not read."""
     kinds = set()
     for key, body in ours.items():
         memory_s3.put_object(key, body)

@@ -20,7 +20,7 @@ from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import Request
 from tests.cli.conftest import Command, contents, forbid, pasted
 from tests.hadoops import leave_job
-from tests.promises.hands import DEST, committed_task, control, dies_at, refusing, visible
+from tests.promises.hands import DEST, committed_task, control, dies_at, job_of, refusing, visible
 from tests.promises.machine import DAY, FILES, HOUR, READS, STATES, Machine
 
 RELEASES = ("3.3.4", "3.4.1")
@@ -74,8 +74,7 @@ def test_a_job_of_a_streaming_query_tells_its_batch(machine: Machine, command: C
 
 @pytest.mark.parametrize("verb", ["commit", "recover"])
 def test_keys_that_are_unresolved_are_named(machine: Machine, command: Command, verb: str) -> None:
-    """Of a committing job that has lost an upload, for people and, beside the error, for programs;
-    that none of its files is visible is told, too."""
+    """For people and, beside the error, for programs; also that no file is visible."""
     machine.job("committing", job_id="mine")
     machine.s3.drop_upload(machine.s3.open_uploads("t/2.csv")[0].upload_id)
     shown = command("job", "show", DEST, "mine", "--format", "json").json()
@@ -150,8 +149,7 @@ def test_a_job_that_may_not_be_looked_at_hides_no_other(
 
 
 def test_tokens_are_looked_for_by_many_requests_at_once(machine: Machine, command: Command) -> None:
-    """A HEAD for each object of a directory without a record: as many at once as sets are loaded,
-    and no more."""
+    """As many HEADs at once as sets are loaded, and no more."""
     files = 2 * LOADING_SETS_MAX
     for number in range(files):
         machine.s3.put_object(f"t/__magic_job-h/job-h/00/tasks/a/__base/part-{number}")
@@ -189,8 +187,7 @@ OUTCOMES: dict[str, tuple[str | None, ...]] = {
 def test_each_command_ends_a_job_or_refuses(
     machine: Machine, command: Command, verb: str, state: str
 ) -> None:
-    """A dry run and a question that nobody answers change nothing; then the job comes to the end
-    that its record allows, and the same command again changes nothing."""
+    """Not before a yes; then it comes to the end that its record allows, and stays there."""
     outcome = OUTCOMES[state][VERBS.index(verb)]
     job = machine.job(state, job_id="mine")
     machine.later(2 * DAY)
@@ -258,8 +255,7 @@ def test_a_commit_that_is_refused_decides_nothing(
     machine: Machine, command: Command, why: str, asked: tuple[str, ...], says: str,
     word: tuple[str, ...], files: int,
 ) -> None:  # fmt: skip
-    """Exit code 46 and why, in a dry run too where that can tell; on the operator's word the job is
-    taken as it is."""
+    """Exit code 46 and why; on the operator's word the job is taken as it is."""
     job = mc.start(DEST) if why == "no task" else machine.job("running")
     if why == "a lost upload":
         machine.s3.drop_upload(machine.s3.open_uploads("t/2.csv")[0].upload_id)
@@ -270,6 +266,20 @@ def test_a_commit_that_is_refused_decides_nothing(
     assert contents(machine.s3) == before
     ran = command("job", "commit", DEST, job.id, *word, "--yes", "--format", "json")
     assert (ran.json()["outcome"], len(visible(machine.s3))) == ("committed", files)
+
+
+@pytest.mark.parametrize("verb", ["complete_upload", "put"])
+def test_an_interrupted_commit_tells_whether_it_is_decided(
+    command: Command, machine: Machine, verb: str
+) -> None:
+    """Ctrl-C before the decision: commit or abort it; after it: recover it. Exit code 130."""
+    job, decided = job_of({"a.csv": b"1"}), verb == "complete_upload"
+    with refusing(machine.s3, verb, KeyboardInterrupt):
+        ran = command("job", "commit", job.dest, job.id, "--yes")
+    assert ran.code == exits.INTERRUPTED
+    assert ("was not decided" in ran.err) is not decided
+    call = "recover" if decided else "abort"
+    assert ["job", call, "s3://bucket/t/", job.id] in pasted(ran.err)
 
 
 @ON_BOTH

@@ -132,8 +132,7 @@ CONFIGURATIONS = st.fixed_dictionaries(
 def test_all_other_rules_are_kept_as_they_are(
     before: Configuration, prefix: str, days: int
 ) -> None:
-    """Every other rule stays in its place, at most one comes, or one of ours changes; the prefix is
-    covered in time; the second time nothing is needed."""
+    """At most one rule comes, or ours changes; the second time nothing is needed."""
     given_ = copy.deepcopy(before)
     merged = merge(before, prefix, days)
     assert before == given_
@@ -334,8 +333,7 @@ NO_RULES = error(404, "NoSuchLifecycleConfiguration")
 def test_what_a_server_refuses(
     command: Command, server: ScriptedServer, read: Reply, code: int, words: str
 ) -> None:
-    """Each has its exit code and says what to do; a store that does not look at ``?lifecycle`` is
-    found out, and nothing is written. No write is allowed here."""
+    """Each has its exit code and says what to do, and nothing is written."""
     server.script = lambda asked: read if asked.method == "GET" else error(403, "AccessDenied")
     ran = command("lifecycle", "ensure", "bkt", "--days", 7, "--yes")
     assert (ran.code, ran.out) == (code, "")
@@ -375,8 +373,7 @@ def test_what_the_sdk_would_drop_is_not_written_over(
 
 
 def test_all_that_is_known_goes_back(server: ScriptedServer) -> None:
-    """What was read is written with all it had, the size limit in the header too; the reply of a
-    bucket without rules is none."""
+    """Also the size limit in the header; the reply of a bucket without rules is none."""
     inside = (
         "<Expiration><Days>3</Days></Expiration>",
         "<NoncurrentVersionTransition><NoncurrentDays>2</NoncurrentDays>"

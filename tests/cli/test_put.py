@@ -125,8 +125,7 @@ def test_a_mode_that_refuses_does_not_ask(
 def test_a_mode_that_takes_away_asks(
     there: There, command: Command, source: Path, mode: str
 ) -> None:
-    """Where nobody can be asked it refuses, in an empty bucket too; of one that is none the nearest
-    word is told."""
+    """Where nobody can be asked it refuses; of one that is none the nearest word is told."""
     told = command("put", source, there.url, "--mode", mode)
     assert told.code == exits.USAGE
     assert ("'append'" if mode == "apend" else "--yes") in told.err
@@ -248,8 +247,7 @@ def test_ctrl_c_leaves_nothing(source: Path) -> None:
 
 
 def test_promote_publishes_what_lies_elsewhere(memory_s3: MemoryStore, command: Command) -> None:
-    """The dry run tells what the run does; the source stays; a prefix that is mistyped is an
-    error."""
+    """The source stays; a prefix that is mistyped is an error."""
     for name in ("staging/a.csv", "staging/_SUCCESS", "t/old.csv"):
         memory_s3.put_object(name, name.encode())
     way = ("promote", "s3://bucket/staging", "s3://bucket/t", "--mode", "replace")

@@ -36,8 +36,7 @@ def lake(s3: MemoryStore) -> MemoryStore:
 
 
 def test_all_jobs_below_are_listed(command: Command, lake: MemoryStore) -> None:
-    """Of each table, with its destination, Hadoop's of both layouts too; of ``lake2`` only from
-    above; a report has them, too."""
+    """Hadoop's of both layouts too, in lists and reports; ``lake`` never means ``lake2``."""
     mc.start(f"{BUCKET}/lake2/events", job_id="other")
     leave_job(lake, "3.3.4", job_id="old", dest="a/b/")
     leave_job(lake, "3.4.1", job_id="new", dest="a/c/")

@@ -48,8 +48,7 @@ def test_each_command_that_an_error_names_does_what_it_says(
 
 
 def test_an_error_is_told_with_commands_and_the_way_to_the_store() -> None:
-    """No Python call is left; names are quoted; the global options are repeated, credentials
-    never."""
+    """Quoted for a shell, with the global options; credentials never are."""
     remedy = Remedy(
         "recover", "s3://b/my t/", "it's", "if it is dead", options={"accept": ("a b",)}
     )

@@ -60,8 +60,7 @@ def printed(rows: list[dict[str, Any]], width: int | None, *columns: Column) -> 
 
 @pytest.mark.parametrize("width", [*WIDTHS, None])
 def test_a_key_is_in_one_piece(width: int | None) -> None:
-    """Each key ends a line, whole, however narrow the terminal is; no line ends in a blank, or is
-    wider than the terminal, but for one that has a key alone which is itself too long."""
+    """However narrow the terminal is; a line is wider only for a key that is alone on it."""
     lines = printed(ROWS, width)
     for key in KEYS:
         assert sum(line.endswith(f"  {key}") for line in lines) == 1, key

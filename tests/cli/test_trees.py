@@ -63,8 +63,7 @@ def disk(tmp_path: Path) -> Disk:
 
 
 def test_a_job_is_listed_and_shown(disk: Disk, command: Command) -> None:
-    """State, files, and one that somebody removed; nothing changes, and what is unresolved may be
-    accepted by pasting."""
+    """Nothing changes, and what is unresolved may be accepted by pasting."""
     job = disk.job("committing", "mine")
     (disk.root / "1.csv").unlink()
     before = disk.everything()
@@ -91,8 +90,7 @@ def test_a_job_is_listed_and_shown(disk: Disk, command: Command) -> None:
 def test_several_paths_and_those_below_them(
     disk: Disk, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Destinations of either kind in one list; `--recursive` finds those below, and says what it
-    has not looked at; a cleanup ends them."""
+    """Of either kind in one list; what was not looked at is said; a cleanup ends them."""
     deeper = Disk(disk.root / "days" / "new one")
     disk.job("running", "upper")
     deeper.job("committing", "lower")
@@ -125,27 +123,19 @@ def test_several_paths_and_those_below_them(
     [
         "uploads list {}", "uploads abort {}", "uploads expect {} 0", "report {}", "doctor {}",
         "lifecycle show {}",
+        "job commit {} h --adopt --yes --dead-after 0", "job abort {} h --adopt --yes",
+        "job recover {} h --adopt --yes --dead-after 0",
     ],
 )  # fmt: skip
 def test_commands_about_what_s3_alone_has_refuse(disk: Disk, command: Command, words: str) -> None:
     """A sentence, exit code 2, and nothing is done."""
     disk.job("running", "mine")
+    (disk.root / "__magic_job-h").mkdir(parents=True)
+    (disk.root / "__magic_job-h" / "x").touch()
     before = disk.everything()
     told = command(*(word.format(disk.url) for word in words.split()))
-    assert told.code == exits.USAGE
-    assert "this command is about what only S3 has" in " ".join(told.err.split())
-    assert disk.everything() == before
-
-
-@pytest.mark.parametrize("verb", ["commit", "abort", "recover"])
-def test_no_hadoop_job_is_adopted_on_a_disk(disk: Disk, command: Command, verb: str) -> None:
-    """There are no jobs of Hadoop's magic committer there."""
-    (disk.root / "__magic_job-hadoops").mkdir(parents=True)
-    (disk.root / "__magic_job-hadoops" / "x").touch()
-    before = disk.everything()
-    told = command("job", verb, disk.url, "hadoops", "--adopt", "--yes", "--dead-after", 0)
-    assert told.code == exits.USAGE, told.err
-    assert "Hadoop's magic committer" in " ".join(told.err.split())
+    says = "Hadoop's magic committer" if "--adopt" in words else "is about what only S3 has"
+    assert (told.code, says in " ".join(told.err.split())) == (exits.USAGE, True)
     assert disk.everything() == before
 
 

@@ -22,8 +22,7 @@ PLACE = "t/__magic_job-{0}/job-{0}/00/tasks/{1}/__base"
 
 
 def test_the_record_may_lie_in_any_directory_above(shop: Shop) -> None:
-    """A job's uploads are its own in partitions below, and looked at from there; a UUID that is
-    not delimited as ours is nobody's."""
+    """And a UUID that is not delimited as ours is nobody's."""
     job = mc.start(DEST, job_id="j")
     deep = shop.store.start_upload(f"t/a/b/{unique_name('x.csv', job.uuid)}")
     sparks = shop.store.start_upload(f"t/a/b/part-{job.uuid}.csv")
@@ -100,8 +99,7 @@ def test_a_pending_names_nothing_outside_its_destination(shop: Shop) -> None:
 
 
 def test_of_two_owners_the_one_that_protects_holds(shop: Shop) -> None:
-    """The live job, not the litter; and Hadoop's job, not the UUID of a name, which may be
-    copied with its file."""
+    """The live job, not litter; Hadoop's job, not a UUID, which is copied with a name."""
     job = mc.start(DEST, job_id="live")
     key = f"t/{unique_name('x.csv', job.uuid)}"
     upload = shop.store.start_upload(key)
@@ -129,8 +127,7 @@ def test_what_cannot_be_read_of_a_job_may_name_anything(shop: Shop, litter: bool
 
 
 def test_an_orphan_that_was_completed_is_not_aborted(shop: Shop) -> None:
-    """A listing may show an upload that is completed, whose abort costs the object on some stores:
-    the object's token tells."""
+    """On some stores its abort would cost the object, whose token tells."""
     upload = shop.store.start_upload("t/a.csv")
     shop.store.ghosts = shop.store.open_uploads()
     token = f"{GONE}.a.1"
@@ -160,8 +157,7 @@ def test_places_tell_whether_a_job_is_over(shop: Shop) -> None:
 
 
 def test_each_record_is_read_once(shop: Shop) -> None:
-    """However many directories have uploads: two listings of the uploads, one GET for each record,
-    one listing for each directory at or above an upload, and for each job's directory."""
+    """However many directories have uploads."""
     jobs, directories = 200, 20
     mc.start(DEST, job_id="first").abort()
     closed = json.loads(shop.store.body("t/__magic_job-first/_job.json"))

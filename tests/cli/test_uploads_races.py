@@ -68,9 +68,7 @@ def forty(request: pytest.FixtureRequest, shop: Shop) -> dict[str, str]:
 
 
 def test_every_answer_is_the_same_by_verbs_and_at_once(shop: Shop, forty: dict[str, str]) -> None:
-    """Of forty uploads some have ended, were completed, have changed, may not be aborted, may not
-    be listed, or lost the answer to their abort: each that the run still lists is told for what it
-    is, and the progress counts each once."""
+    """Each of forty is told for what became of it; the progress counts each once."""
     noted: list[Progress] = []
     store, keys = shop.store, list(forty)
     plan = planned(DAY / 2, sizes=False, progress=noted.append)
@@ -112,8 +110,7 @@ def test_every_answer_is_the_same_by_verbs_and_at_once(shop: Shop, forty: dict[s
 def test_what_is_completed_while_the_caller_pauses_is_not_aborted(
     shop: Shop, forty: dict[str, str]
 ) -> None:
-    """Each abort follows from a look that is younger than two seconds, also where whoever prints
-    the rows takes longer: what was completed meanwhile is told as gone, and its object stays."""
+    """No abort follows from a look that is older than two seconds: it is gone, and visible."""
     store, told, others = shop.store, dict[str, str](), dict[str, str]()
     with closing(planned(DAY / 2, sizes=False).run()) as cleared:  # type: ignore[type-var]  # a generator
         for one in cleared:
@@ -130,8 +127,7 @@ def test_what_is_completed_while_the_caller_pauses_is_not_aborted(
 
 
 def test_each_abort_has_its_own_look_right_before_it(shop: Shop, forty: dict[str, str]) -> None:
-    """Of each upload the listing of its key is asked for, then its parts, then it is aborted, then
-    its parts are asked for again: at once as by verbs."""
+    """Listing of its key, parts, abort, parts again: at once as by verbs."""
     plan, seen = planned(DAY / 2, sizes=False), defaultdict[str, list[str]](list)
     shop.store.after = lambda request, answer: seen[request.key].append(request.verb)
     assert {one.action for one in plan.run()} == {"aborted"}
@@ -157,8 +153,7 @@ def test_an_upload_that_begins_during_the_survey_keeps_its_job(shop: Shop) -> No
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_hadoop_job_that_is_adopted_meanwhile_keeps_its_uploads(shop: Shop, release: str) -> None:
-    """Between the look and the abort it was adopted, and decided to commit: no upload is aborted,
-    and recovery makes all its files visible."""
+    """It has decided to commit: recovery makes all its files visible."""
     hadoops = leave_job(shop.store, release)
     shop.later(3 * DAY)
     plan = planned(hadoop=True)
@@ -177,8 +172,7 @@ def test_a_hadoop_job_that_is_adopted_meanwhile_keeps_its_uploads(shop: Shop, re
 def test_a_listing_that_lags_behind_costs_no_object(
     shop: Shop, job_id: str | None, sizes: tuple[str, ...]
 ) -> None:
-    """An upload that is shown, but was completed, is told as `gone` and not aborted, whether its
-    job's record is closed or gone."""
+    """A completed upload that is shown is `gone`, whether its job's record is there or not."""
     job = mc.start(DEST, job_id=job_id)
     shop.store.requests.clear()  # the proof of the store
     with job.task("1") as task, task.open("a.csv", unique=True) as f:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -35,12 +36,11 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     unregister_store(store)
 
 
-def cases(
-    listing: str, open_: str, code: int, tried: int | None, *commands: str
-) -> Iterator[tuple[object, ...]]:
+def cases(listing: str, open_: str, code: int, tried: int | None, *commands: str) -> Iterator[Any]:
     """Rows of the table: how the server lists, which upload is open, exit code, uploads tried."""
-    for command_line in commands:
-        yield listing, open_, code, tried, command_line
+    for words in commands:
+        name = f"{listing or 'prefix'}, {open_.partition('-')[0] or 'nothing'}, {words}"
+        yield pytest.param(listing, open_, code, tried, words, id=name)
 
 
 @pytest.mark.parametrize(

@@ -52,8 +52,7 @@ def write_text(task: mc.Task, part: Any) -> int:
 
 @pytest.mark.parametrize("scheduler", ["sync", "threads"])
 def test_each_partition_is_a_task(memory_s3: MemoryStore, scheduler: str) -> None:
-    """A file for each that has rows; what the function returned is in the report, in the order of
-    the parts, which may be plain values."""
+    """A file for each that has rows; what was returned is in the order of the parts."""
     way = {"scheduler": scheduler}
     report = to_parquet(frame(), TABLE, compute=way)
     assert (report.outcome, report.tasks, report.files) == ("committed", 3, 3)

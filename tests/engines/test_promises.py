@@ -162,8 +162,7 @@ def nothing_is_left(store: MemoryStore) -> bool:
 
 
 def test_each_item_is_there_once(memory_s3: MemoryStore, engine: Engine) -> None:
-    """Also if every try is made twice: the one whose result arrived counts, and no other is left.
-    Two jobs stand beside each other."""
+    """Also if every try is made twice: the one counts whose result arrived."""
     for tries in (1, 2):
         engine(write_number, [3, 4, 5], tries)
         assert memory_s3.open_uploads() == ()
@@ -202,8 +201,7 @@ def test_an_item_that_fails_publishes_nothing(
 
 
 def test_a_decided_job_is_never_aborted(memory_s3: MemoryStore, engine: Engine) -> None:
-    """The store fails in the middle of the commit, and the engine says that the write has failed:
-    a recovery publishes all of it."""
+    """The store fails in the middle of the commit: a recovery publishes all of it."""
     with (
         refusing(memory_s3, "complete_upload", PermissionDenied),
         pytest.raises(mc.CommitIncomplete) as told,
@@ -229,8 +227,7 @@ def test_an_operators_abort_ends_it(memory_s3: MemoryStore, engine: Engine) -> N
 
 
 def test_an_abort_that_fails_hides_no_error(memory_s3: MemoryStore, engine: Engine) -> None:
-    """The store is away when the job is to be aborted: the error is the function's, a note says
-    what is open, and the job can be ended later."""
+    """The error is the function's, a note says what is open, and the job can be ended later."""
 
     def write(task: Task, number: int) -> None:
         if number == 4:

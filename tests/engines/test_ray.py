@@ -145,8 +145,7 @@ def test_ray_may_leave_nothing_out(cluster: Bucket) -> None:
 
 
 def test_the_recipe_of_its_page(cluster: Bucket) -> None:
-    """Parquet by days, and lines of JSON; the user sees the error of a row that fails, which leaves
-    nothing."""
+    """All or nothing: the user sees the error of a row that fails."""
     from examples.recipes import with_ray_data
 
     assert with_ray_data.export(numbers(10, 2), "s3://bucket/recipe").tasks == 2
@@ -193,8 +192,7 @@ ray.data.range(4, override_num_blocks=2).write_datasink(sink, concurrency=1)
 def test_a_driver_that_died_is_recovered_by_the_jobs_id(
     server: Bucket, tmp_path: Path, when: str, outcome: str, files: int
 ) -> None:
-    """Killed while a task writes: nothing is visible; in the commit: the recovery makes all files
-    visible; nothing is open after it."""
+    """Nothing is visible, or all files are, and nothing is open after it."""
     script = tmp_path / "driver.py"
     script.write_text(DRIVER)
     for _ in range(4):

@@ -29,8 +29,7 @@ async def body(chunks: int, breaks_after: int | None = None) -> AsyncIterator[by
 
 
 def test_a_body_is_stored(memory_s3: MemoryStore) -> None:
-    """All chunks, in one file; of a client that goes away nothing, and its error reaches the
-    caller."""
+    """In one file; of a client that goes away nothing, and its error reaches the caller."""
     with pytest.raises(ConnectionResetError):
         asyncio.run(with_asyncio.receive(body(120, breaks_after=100), "upload.bin", DEST))
     assert nothing_is_left(memory_s3)

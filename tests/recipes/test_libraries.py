@@ -69,8 +69,7 @@ DAYS = "select 'd' || (i % 4) as day, i as n from range(1000) t(i)"
 
 
 def test_duckdb_writes_partitions(there: There) -> None:
-    """COPY … PARTITION_BY: a directory for each day, which a second run replaces; a query that
-    fails half-way, or a store, publishes nothing."""
+    """A second run replaces the days; a query that fails half-way publishes nothing."""
     duck = recipe("with_duckdb", "duckdb")
     with import_module("duckdb").connect() as connection:
         with pytest.raises(Exception, match="bad row"):
@@ -123,8 +122,7 @@ def test_zarr_writes_chunks(memory_s3: MemoryStore, tmp_path: Path) -> None:
 
 
 def test_h5py_writes_a_file(memory_s3: MemoryStore) -> None:
-    """It seeks in a local file; h5py reads what was published; an array that is none publishes
-    nothing."""
+    """It seeks in a local file; an array that is none publishes nothing."""
     with_h5py = recipe("with_h5py", "h5py")
     with pytest.raises(TypeError):
         with_h5py.export({"x": np.arange(10), "y": object()}, TABLE)

@@ -116,8 +116,7 @@ assert (state["of-0"].item(), state["of-1"].item()) == (0, 1)
 
 @pytest.mark.parametrize("how", ["fails", "killed"])
 def test_a_rank_that_ends_publishes_nothing(server: Bucket, tmp_path: Path, how: str) -> None:
-    """One of the ranks cannot store its part, or is killed by SIGKILL in the middle of it: no rank
-    returns from `save`, and nothing is visible."""
+    """No rank returns from `save`, and nothing is visible, also after a SIGKILL."""
     said = ranks(tmp_path, how)
     assert all(code != 0 for code, _ in said), said
     if how == "fails":

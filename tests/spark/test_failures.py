@@ -44,8 +44,7 @@ def test_a_failed_attempt_is_retried_and_seen_once(
 def test_a_task_that_never_succeeds_fails_the_job(
     spark: SparkSession, lake: Lake, gate: Gate, kind: type[BaseException]
 ) -> None:
-    """When every attempt of a task fails, Spark's error is raised; nothing is visible, no upload is
-    open, also those that the sweep could not tell by name, and no control object is left."""
+    """Spark's error is raised; no data, upload or control object is left."""
 
     def write(task: mc.Task, rows: Iterable[int]) -> None:
         with task.open("written.csv", "w") as file:
@@ -62,8 +61,7 @@ def test_a_task_that_never_succeeds_fails_the_job(
 
 
 def test_a_killed_worker_leaves_no_upload(spark: SparkSession, place: Place, gate: Gate) -> None:
-    """A worker that dies at once, in the middle of a file, leaves its upload open; the retry writes
-    the file, and the sweep aborts what is left, told by its name."""
+    """The retry writes the file, and the sweep aborts what is left, told by its name."""
 
     def write(task: mc.Task, rows: Iterable[int]) -> str:
         with task.open(f"part-{task.task_id}.csv", "w", unique=True) as file:
@@ -88,8 +86,7 @@ def cut_short(spark: SparkSession) -> DataFrame:
 
 
 def test_cut_input_of_an_rdd_publishes_nothing(spark: SparkSession, lake: Lake, gate: Gate) -> None:
-    """When Spark fails above a task, the task sees its input end and finishes its file; nothing of
-    that becomes visible, and nothing is left."""
+    """A task sees its input end where Spark fails above it, and finishes its file."""
 
     def write(task: mc.Task, rows: Iterable[Any]) -> None:
         with task.open("rows.csv", "w", unique=True) as file:
@@ -118,8 +115,7 @@ def test_cut_input_of_a_dataframe_publishes_nothing(
 def test_a_task_that_outlives_its_job_cleans_up(
     spark: SparkSession, lake: Lake, gate: Gate
 ) -> None:
-    """A task that Spark gave up, and that opens a file only after its job was aborted, is told so
-    and aborts its upload, which no sweep will look for any more."""
+    """It aborts its upload, which no sweep will look for any more."""
 
     def write(task: mc.Task, rows: Iterable[int]) -> None:
         if task.task_id == "1":

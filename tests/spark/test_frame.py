@@ -57,8 +57,7 @@ def as_arrow(names: list[str], number: int) -> dict[str, Any]:
 
 
 def test_what_is_read_back_equals_the_dataframe(spark: SparkSession, lake: Lake) -> None:
-    """All types with nulls, nested ones, instants around a change of the clocks, odd column names:
-    pyarrow reads back the rows that Spark had, in files of one schema."""
+    """All types with nulls, nested ones, a change of the clocks, odd column names."""
     df = spark.createDataFrame([row(number) for number in range(20)], EVERY_TYPE).repartition(3)
     report = write_dataframe(df, lake.dest)
     tables = lake.tables()
@@ -70,8 +69,7 @@ def test_what_is_read_back_equals_the_dataframe(spark: SparkSession, lake: Lake)
 
 
 def test_names_tell_partition_and_job(spark: SparkSession, lake: Lake) -> None:
-    """A partition with rows becomes one file, named for partition and job; one without becomes
-    none."""
+    """A partition with rows becomes one file, one without becomes none."""
     df = spark.range(0, 40, 1, 4).where("id < 10 OR id >= 30")
     report = write_dataframe(df, lake.dest)
     assert sorted(lake.data()) == [
@@ -176,8 +174,7 @@ def many_kinds() -> pyarrow.Table:
 
 
 def test_only_columns_of_few_values_get_a_dictionary() -> None:
-    """Also where they come again after a period, and inside of nested columns; rows, their order
-    and the schema are those that were given, over the end of a row group."""
+    """Also after a period, and nested; rows and schema are those that were given."""
     table = many_kinds()
     file = written_by(table)
     assert with_dictionary(file) == [

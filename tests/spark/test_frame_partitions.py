@@ -69,8 +69,7 @@ def of_sparks(df: DataFrame, columns: list[str], where: Path) -> dict[str, list[
 def test_directories_and_rows_are_those_of_sparks_writer(
     spark: SparkSession, lake: Lake, tmp_path: Path, kind: str
 ) -> None:
-    """The same directories, letter for letter, hold the same rows without the partition columns,
-    one file of each task; none if there are no rows."""
+    """Letter for letter, one file of each task; none if there are no rows."""
     df = spark.range(0, 90, 1, 2).selectExpr("id", KEYS[kind], "concat('row ', id) AS text")
     columns = [name for name in df.columns if name not in ("id", "text")]
     write_dataframe(df, lake.dest, partition_by=columns)
@@ -128,8 +127,7 @@ def test_columns_are_found_as_spark_finds_them(
 def test_no_file_has_more_rows_than_it_may(
     spark: SparkSession, lake: Lake, columns: list[str]
 ) -> None:
-    """Files end at ``max_records_per_file`` rows, over the ends of batches too; by default at
-    Spark's own limit; nothing is lost."""
+    """Over the ends of batches too; by default as Spark's own limit says."""
     df = spark.range(0, 25_000, 1, 1).selectExpr("id", "id % 2 AS p")
     write_dataframe(df, lake.dest, partition_by=columns, max_records_per_file=6_000)
     sizes = sorted(table.num_rows for table in lake.tables())

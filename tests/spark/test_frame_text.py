@@ -94,8 +94,7 @@ FRAMES: dict[str, tuple[int, tuple[str, ...], str, dict[str, Any]]] = {
 def test_files_are_sparks_to_the_byte(
     spark: SparkSession, lake: Lake, tmp_path: Path, name: str
 ) -> None:
-    """Structs, arrays, maps, variants, binary, intervals; nulls over the end of a batch; without
-    rows the header, or an empty file."""
+    """All that nests, nulls over the end of a batch, and no rows."""
     rows, columns, format, options = FRAMES[name]
     df = spark.range(0, rows, 1, 1).selectExpr(*columns)
     write_dataframe(df, lake.dest, format, writer_options=options)
@@ -110,8 +109,7 @@ def test_files_are_sparks_to_the_byte(
 def test_lines_are_sparks_to_the_byte(
     spark: SparkSession, lake: Lake, tmp_path: Path, format: str, options: dict[str, Any]
 ) -> None:
-    """With each option: quotes, separators, nulls, empty texts, line ends inside of values, odd
-    instants and numbers."""
+    """With each option: odd texts, instants and numbers."""
     df = spark.sql(ROWS).coalesce(1).sortWithinPartitions("id")
     write_dataframe(df, lake.dest, format.upper(), writer_options=options)
     theirs = sparks(df, format, options, tmp_path / "theirs")

@@ -40,8 +40,7 @@ def write_rows(task: mc.Task, rows: Any) -> None:
 
 
 def test_an_rdd_or_a_dataframe_names_the_other_call() -> None:
-    """``write_dataframe(rdd)`` says `write_partitions`, and the other way round; a generator, whose
-    body would never run, is refused."""
+    """And a generator, whose body would never run, is refused."""
     with pytest.raises(TypeError, match=r"not an RDD.*write_partitions\(rdd, dest, fn\)"):
         write_dataframe(rdd(), DEST)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"not a DataFrame.*write_dataframe\(df, dest\)"):
@@ -87,8 +86,7 @@ def one_task(work: ItemWriter, accept: AcceptResult) -> list[str]:
 
 @pytest.mark.parametrize("mode", ["ignore", "Ignore", "meanwhile"])
 def test_ignore_does_nothing_in_any_case(monkeypatch: pytest.MonkeyPatch, mode: Any) -> None:
-    """Where there is data it is skipped, and the report says so; also data that comes meanwhile;
-    a mode that is none is told in Spark's words."""
+    """Also if data comes meanwhile; a mode that is none is told in Spark's words."""
     order = Order(DEST, "ignore" if mode == "meanwhile" else mode, True, None, None, print)
     with memory_store():
         assert write_job(order, one_task, print).outcome == "committed"

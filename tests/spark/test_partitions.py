@@ -32,8 +32,7 @@ def lines(numbers: Iterable[int]) -> bytes:
 
 
 def test_each_partition_writes_its_rows(spark: SparkSession, lake: Lake) -> None:
-    """In the file that its task wrote, and the report counts them; no file, or no task, is no
-    error; `committer=` and where the store is hold on the executors."""
+    """No file, or no task, is no error; the way to the store holds on the executors."""
     rdd = spark.sparkContext.parallelize(range(10), 2)
     for rows in (rdd, spark.sparkContext.emptyRDD()):
         report = write_partitions(rows, lake.dest, lambda task, rows: None)
@@ -49,8 +48,7 @@ def test_each_partition_writes_its_rows(spark: SparkSession, lake: Lake) -> None
 def test_names_with_hive_partitions_are_published_as_they_are(
     spark: SparkSession, lake: Lake
 ) -> None:
-    """Whatever a task names its files; it is its partition, and its attempt carries Spark's own
-    number, unique in the application."""
+    """A task is its partition, an attempt carries Spark's own number, which is unique."""
     names = ["dt=2026-11-21/city=S%C3%A3o Paulo/a+b.csv", "dt=__HIVE_DEFAULT_PARTITION__/ü.csv"]
 
     def write(task: mc.Task, rows: Iterable[str]) -> list[str]:
@@ -115,8 +113,7 @@ def test_each_partition_may_return_its_share(
 
 
 def test_secrets_stay_on_the_driver(spark: SparkSession, lake: Lake, event_log: Path) -> None:
-    """What Spark writes down of its jobs (plans, names, call sites, settings), which others read in
-    its history server, and what travels to executors hold none of the driver's credentials."""
+    """No credential is in what Spark writes down, or in what travels to executors."""
     s3 = mc.S3Options(access_key="SENTINEL-KEY", secret_key="SENTINEL-SECRET")
     spark.sparkContext.setJobDescription("told to the log")
     rows = spark.sparkContext.parallelize(range(4), 2)
@@ -136,8 +133,7 @@ def test_secrets_stay_on_the_driver(spark: SparkSession, lake: Lake, event_log: 
 
 
 def test_a_job_in_a_closure_travels(spark: SparkSession, lake: Lake) -> None:
-    """A function may capture a job that the user started: it arrives in the tasks, whose results
-    the user commits."""
+    """A function may capture a job that the user started, and commits."""
     job = mc.start(lake.dest)
 
     def write(number: int) -> bytes:

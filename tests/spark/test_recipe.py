@@ -17,8 +17,7 @@ from tests.spark.lake import Lake
 
 
 def test_the_recipes_replace_and_add(spark: SparkSession, lake: Lake) -> None:
-    """`export`, run twice, leaves the rows of the second run; `export_lines` adds a file for each
-    partition."""
+    """`export` leaves the rows of its last run; `export_lines` adds a file a partition."""
     for rows in (range(5), range(3)):
         frame = spark.createDataFrame([(n,) for n in rows], "n int").repartition(2)
         with_spark.export(frame, lake.dest)

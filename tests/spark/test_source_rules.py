@@ -180,8 +180,7 @@ def parquet(body: bytes) -> Any:
 
 
 def test_a_job_that_commits_leaves_no_record(s3: MemoryStore, attempts: list[str]) -> None:
-    """The process that commits takes the planner's place; without rows there is a file with the
-    schema."""
+    """Another process commits; without rows there is a file with the schema."""
     writer = made()
     messages = run(writer, attempts, [2, 0, 3])
     assert visible(s3) == {}

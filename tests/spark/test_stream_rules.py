@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
-from magic_committer.errors import Unanswered
 from magic_committer.spark import foreach_batch
 from magic_committer.spark.driver import end_earlier_runs
 from magic_committer.spark.source import MagicSource, WrittenPartition
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.upload import sender
-from tests.promises.hands import DEST, control, refusing
+from tests.promises.hands import DEST, control
 from tests.promises.machine import deaths
 from tests.spark.micro_batches import (
     CHECKPOINT,
@@ -87,21 +86,6 @@ def test_an_abort_without_messages_finds_the_run_by_the_checkpoint(s3: MemorySto
     assert mc.attach(DEST, other.id).state == "running"
     driver.run(0)
     expect_rows(s3, [0])
-
-
-def test_a_commit_that_fails_after_the_decision_is_finished_by_the_next_run(
-    s3: MemoryStore,
-) -> None:
-    """Spark aborts, which undoes nothing, and runs the batch again: its rows are there once."""
-    driver = Driver()
-    messages = driver.written(driver.planned(), 0)
-    with refusing(s3, "complete_upload", Unanswered), pytest.raises(mc.CommitIncomplete):
-        driver.committing().commit(messages, 0)
-    driver.committing().abort(messages, 0)
-    assert len(s3.open_uploads()) == 2
-    driver.run(0)
-    expect_rows(s3, [0])
-    assert s3.open_uploads() == ()
 
 
 def test_a_new_driver_ends_what_a_killed_one_has_left(s3: MemoryStore) -> None:

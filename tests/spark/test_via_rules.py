@@ -62,8 +62,7 @@ def test_a_via_is_a_directory_by_its_url(tmp_path: Path) -> None:
 def test_the_directory_of_a_job_is_its_owners_and_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody but its user may look into it; it goes however the job ends, or the log names it; one
-    that cannot be made is an error that says why."""
+    """However the job ends, or the log names it; where none can be made the error says why."""
     with pytest.raises(LookupError), module.scratch(str(tmp_path), UUID) as path:
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o700
         assert Path(path).name.startswith(f"magic-{UUID}-")
@@ -80,8 +79,7 @@ def test_the_directory_of_a_job_is_its_owners_and_goes(
 
 
 def test_what_is_listed_is_what_was_committed(tmp_path: Path) -> None:
-    """Names, sizes and times of all files, those of partitions too, but of hidden ones; other
-    counts than those of Spark's tasks are an error; readers would not see a hidden column."""
+    """But for hidden files; other counts than those of Spark's tasks are an error."""
     hidden = {"_metadata": "m", ".part-1.crc": "c", "_temporary/0/part-2": "half"}
     files = {"part-1": "abc", "day=1/hour=2/part-1": ""}
     for name, text in {"_SUCCESS": "", **hidden, **files}.items():
@@ -116,8 +114,7 @@ def later(path: Path) -> None:
 def test_a_file_is_uploaded_as_it_was_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None], when: str
 ) -> None:
-    """One of another size or time, or none, before or after it was read, fails the task; what is
-    packed stays packed. (What changes meanwhile is `Task.put_file`'s to refuse.)"""
+    """Of another size or time, or none, it fails the task; what is packed stays packed."""
     packed = tmp_path / "part.csv.gz"
     packed.write_bytes(gzip.compress(b"rows"))
     listed = module.listed(str(tmp_path), (1, packed.stat().st_size))

@@ -40,8 +40,7 @@ def told(environment: str) -> Said:
 
 
 def test_both_faces_write_by_connect(told: Said) -> None:
-    """`write_dataframe` and ``format("magic")``, found by itself and registered; the message of a
-    mistake and its hint come through the server."""
+    """And the message of a mistake comes through the server with its hint."""
     _, said, rows = told
     assert said["client"].startswith("pyspark.sql.connect")
     assert (said["call"], said["format"], said["registered"]) == ("committed", "saved", "saved")
@@ -59,8 +58,7 @@ def test_the_call_commits_in_the_client_and_the_format_on_the_server(told: Said)
 
 
 def test_a_stream_is_committed_on_the_server(told: Said) -> None:
-    """Each batch once, one that Spark has forgotten too, by a client that does not reach the store;
-    `foreach_batch` needs a name, for Spark does not say there which query runs."""
+    """Each batch once; `foreach_batch` needs a name, for Spark does not say which query runs."""
     _, said, rows = told
     for face in ("stream", "batches"):
         assert (said[face], said[f"{face} again"]) == ("written", "written")

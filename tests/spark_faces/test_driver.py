@@ -36,8 +36,7 @@ def property_of_task(name: str) -> str | None:
 
 
 def test_sparks_ui_names_the_tasks_that_write(spark: SparkSession, lake: Lake, gate: Gate) -> None:
-    """The job's tasks run under a description and a tag that name it; the caller's own description
-    is in front, and back afterwards."""
+    """The caller's own description is in front, and back afterwards."""
 
     def write(task: mc.Task, rows: Iterable[int]) -> None:
         gate.note("description", property_of_task("spark.job.description"))
@@ -57,8 +56,7 @@ def test_sparks_ui_names_the_tasks_that_write(spark: SparkSession, lake: Lake, g
 
 
 def test_progress_is_told_while_tasks_run(spark: SparkSession, lake: Lake, gate: Gate) -> None:
-    """The progress function hears of Spark's tasks before the last one has ended; what it holds
-    needs no pickling."""
+    """Before the last one has ended; what the function holds needs no pickling."""
     lock, heard = threading.Lock(), []
 
     def progress(step: mc.Progress) -> None:

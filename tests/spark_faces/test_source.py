@@ -33,8 +33,7 @@ def settled(place: Place) -> bool:
 def test_the_format_is_known_without_registering_and_appends(
     spark: SparkSession, lake: Lake
 ) -> None:
-    """Each save is one job, whose record goes; `register` may be called all the same; options are
-    known in any case; without rows there is a file with the schema."""
+    """Each save is one job; options are known in any case; no rows are a schema."""
     for begin in (0, 5):
         magic(spark.range(begin, begin + 5, 1, 2), Compression="zstd").save(lake.dest)
         register(spark)
@@ -103,8 +102,7 @@ def test_sparks_other_modes_are_refused_by_spark(
 
 
 def test_sql_inserts_with_options(spark: SparkSession, lake: Lake) -> None:
-    """INSERT takes the path by WITH, `saveAsTable` as an option; CREATE TABLE AS SELECT does not
-    pass it on, and is refused."""
+    """INSERT takes the path by WITH; CREATE TABLE AS SELECT does not pass it on."""
     spark.sql("CREATE TABLE magic_sql (id BIGINT) USING magic")
     try:
         where = f"WITH (path = '{lake.dest}')"
@@ -158,8 +156,7 @@ def test_a_task_that_fails_is_retried_and_seen_once(
 def test_a_commit_that_dies_after_the_decision_is_finished_by_recover(
     spark: SparkSession, place: Place
 ) -> None:
-    """Spark's abort comes in another process and undoes nothing; `recover` makes all files
-    visible."""
+    """Spark's abort comes in another process and undoes nothing."""
     spark.dataSource.register(HalfCommitted)
     with pytest.raises(Exception, match=r"Writing job failed|exited unexpectedly|crashed"):
         spark.range(0, 6, 1, 2).write.format("half_committed").mode("append").save(place.dest)
@@ -171,8 +168,7 @@ def test_a_commit_that_dies_after_the_decision_is_finished_by_recover(
 
 
 def test_ctrl_c_does_not_stop_a_save(environment: str, lake: Lake, gate: Gate) -> None:
-    """As the documentation says: PySpark raises KeyboardInterrupt, and the write goes on and
-    commits, where `write_dataframe` cancels."""
+    """As the documentation says: PySpark raises, and the write goes on and commits."""
     with driver("save", gate, lake) as running:
         gate.notes("writing", 1)
         running.send_signal(signal.SIGINT)

@@ -64,8 +64,7 @@ def test_a_batch_that_spark_forgot_is_not_written_twice(run: Run, place: Place, 
 def test_a_batch_that_failed_leaves_nothing_and_is_run_again(
     spark: SparkSession, lake: Lake, feed: Feed
 ) -> None:
-    """All attempts of a task fail above us: the query fails, its job is aborted; the next start of
-    the query writes the batch."""
+    """The query fails, its job is aborted; the next start of the query writes the batch."""
     feed.give(2)
     broken = feed.rows(spark).select("id", expr(f"1 / ({ROWS + 1} - id) AS x"))
     with pytest.raises(StreamingQueryException, match="DIVIDE_BY_ZERO"):
@@ -103,8 +102,7 @@ def test_a_query_that_is_stopped_in_mid_batch_leaves_nothing_open(
 def test_a_commit_that_died_is_finished_by_the_next_run(
     spark: SparkSession, lake: Lake, feed: Feed
 ) -> None:
-    """The process that commits is killed once the batch is decided: Spark runs the batch again, and
-    its rows are there once."""
+    """Killed once the batch is decided: its rows are there once."""
     spark.dataSource.register(HalfCommitted)
     feed.give(1)
     with pytest.raises(StreamingQueryException):
@@ -150,8 +148,7 @@ def test_a_copied_checkpoint_loses_no_row_in_silence(
 def test_foreach_batch_ends_what_a_killed_driver_has_left(
     spark: SparkSession, lake: Lake, feed: Feed
 ) -> None:
-    """The job of an earlier run is aborted by the first batch of the next run, with its uploads;
-    the job of another query lives on."""
+    """With its uploads, by the first batch of the next run; another query's job lives on."""
     feed.give(1)
     left = {}
     for query in ("clicks", "orders"):

@@ -95,8 +95,7 @@ INSIDE = {
 def test_parquet_keeps_each_type_as_spark_does_or_refuses_it(
     spark: SparkSession, lake: Lake, tmp_path: Path, place: str
 ) -> None:
-    """As a column and inside other types, read back by Spark: the same schema, with metadata, and
-    the same rows as by ``df.write.parquet``."""
+    """Read back by Spark: schema, metadata and rows are those of ``df.write.parquet``."""
     values = {name: INSIDE[place].format(value) for name, (_, value) in TYPES.items()}
     for name in REFUSED if place == "column" else REFUSED_INSIDE:
         with pytest.raises(mc.OptionError, match=f"column {name}"):

@@ -46,8 +46,7 @@ FORMATS: dict[str, dict[str, Any]] = {
 def test_the_files_are_sparks_own(
     spark: SparkSession, lake: Lake, via: str, tmp_path: Path, format: str
 ) -> None:
-    """In each format, with its options, the files are byte for byte what Spark alone writes, under
-    names that carry the job; the scratch directory is gone."""
+    """Byte for byte, under names that carry the job; the scratch directory is gone."""
     df = people(spark)
     if format == "text":
         df = df.selectExpr("name AS value")
@@ -65,8 +64,7 @@ def test_the_files_are_sparks_own(
 def test_types_that_arrow_does_not_have_are_kept(
     spark: SparkSession, lake: Lake, via: str, tmp_path: Path
 ) -> None:
-    """Variants, intervals and the metadata of columns come back; also of rows that were shuffled,
-    whose counts Spark keeps in another place of its plan."""
+    """With metadata; also of shuffled rows, whose counts are elsewhere in Spark's plan."""
     df = spark.range(4).select(
         "id",
         expr("parse_json('{\"a\": 1}')").alias("doc", metadata={"comment": "a document"}),
@@ -102,8 +100,7 @@ def test_an_empty_dataframe_gives_what_spark_gives(
 def test_partitions_become_directories_that_can_be_replaced(
     spark: SparkSession, lake: Lake, via: str
 ) -> None:
-    """Spark's directories, with its escaping and its name for null; `overwrite_partitions` replaces
-    those that are written, and no other."""
+    """Spark's own; `overwrite_partitions` replaces those that are written, and no other."""
     teams = expr("CASE id % 3 WHEN 0 THEN NULL WHEN 1 THEN 'a/b' END")
     df = people(spark).withColumn("team", teams)
     first = write_dataframe(df, lake.dest, via=via, partition_by=["TEAM"])
@@ -126,8 +123,7 @@ def test_files_are_cut_and_sorted(spark: SparkSession, lake: Lake, via: str) -> 
 
 
 def test_a_failing_query_leaves_nothing(spark: SparkSession, lake: Lake, via: str) -> None:
-    """When Spark fails in the middle of a partition, nothing is visible, no upload was made, and
-    the scratch directory is gone."""
+    """Nothing is visible, no upload was made, and the scratch directory is gone."""
     df = spark.range(0, 100_000, 1, 2).select("id", expr("1 / (90000 - id) AS x"))
     with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
         write_dataframe(df, lake.dest, via=via)
@@ -138,8 +134,7 @@ def test_a_failing_query_leaves_nothing(spark: SparkSession, lake: Lake, via: st
 def test_rows_of_a_failed_attempt_are_not_seen(
     spark: SparkSession, lake: Lake, via: str, gate: Gate, algorithm: str
 ) -> None:
-    """An attempt of Spark's writer that fails half-way leaves no row, whatever the session says of
-    Hadoop's algorithm."""
+    """Whatever the session says of Hadoop's algorithm."""
 
     @udf(returnType="long", useArrow=False)
     def fails_once(row: int) -> int:
@@ -171,8 +166,7 @@ def test_rows_of_a_failed_attempt_are_not_seen(
 def test_a_file_is_uploaded_as_it_was_listed(
     spark: SparkSession, lake: Lake, via: str, monkeypatch: pytest.MonkeyPatch, when: str, told: str
 ) -> None:
-    """An executor that does not share the directory loses its files, and Spark says nothing; a file
-    that a task does not see fails the tasks: nothing is visible, and no upload is left."""
+    """Of another size or time, or none, it fails the task; what is packed stays packed."""
     listing = module.listed
 
     def changed(data: str, counted: tuple[int, int]) -> list[ViaFile]:
@@ -192,8 +186,7 @@ def test_a_file_is_uploaded_as_it_was_listed(
 def test_ctrl_c_while_spark_writes_leaves_nothing(
     spark: SparkSession, lake: Lake, via: str, gate: Gate
 ) -> None:
-    """KeyboardInterrupt in the driver cancels Spark's write, aborts the job and removes the
-    directory."""
+    """Spark's write is cancelled, the job aborted, and the directory removed."""
 
     @udf(returnType="long", useArrow=False)
     def waits(row: int) -> int:
