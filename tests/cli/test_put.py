@@ -169,21 +169,6 @@ def test_what_cannot_be_put_is_refused_before_anything_is_sent(
     assert there.names() == there.left() == []
 
 
-@pytest.mark.parametrize("bad", ["itself", "_temporary"])
-def test_what_a_disk_cannot_take_is_refused_before_a_job_is_started(
-    command: Command, source: Path, tmp_path: Path, bad: str
-) -> None:
-    """A directory that is put into itself; a name that a job's end would delete."""
-    if bad == "_temporary":
-        (source / "_temporary").mkdir()
-        (source / "_temporary" / "x").touch()
-    table = (source if bad == "itself" else tmp_path) / "t"
-    told = command("put", source, table.as_uri(), "--yes")
-    assert told.code == exits.USAGE
-    assert ("is to be put" if bad == "itself" else "where committers work") in told.err
-    assert not table.exists()
-
-
 def test_a_directory_that_changes_after_the_count_is_not_published(
     there: There, command: Command, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

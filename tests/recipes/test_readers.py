@@ -91,9 +91,6 @@ def duckdb(table: str) -> int:
 
 
 PL_DIRECTORY = "polars, a directory"
-
-
-PL_DIRECTORY = "polars, a directory"
 READERS: dict[str, Callable[[str], int]] = {
     PL_DIRECTORY: lambda t: pl.scan_parquet(f"{t}/", hidden_file_prefix="_").collect().height,
     "polars, a pattern": lambda t: pl.scan_parquet(f"{t}/*.parquet").collect().height,
