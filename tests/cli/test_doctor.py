@@ -27,7 +27,7 @@ from magic_committer.stores.s3.errors import ACTIONS
 from magic_committer.testing import PatientClock
 from tests.cli.conftest import Command, Ran, contents, lead
 from tests.promises.hands import At, Nth, bury, committed_task, killed, raising
-from tests.servers import error, moto_options, moto_server, scripted_server
+from tests.servers import moto_options, moto_server
 from tests.unit.test_probe import SERVERS, Server
 
 PATH = "s3://bucket/a/t"
@@ -281,25 +281,6 @@ def test_on_a_server(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
         store = connect("doctored", moto_options(url))
         assert list(objects(store, "")) == []
         assert list(uploads(store, "")) == []
-
-
-def test_a_server_that_refuses_everything(
-    command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Through the real client: every action is denied by its name, the lifecycle's too."""
-    with scripted_server() as server:
-        server.said(error(403, "AccessDenied"))
-        lead(monkeypatch, server.url)
-        ran = command("doctor", "s3://denied/t", "--format", "json")
-    asked = {key[1]: row for key, row in checks(ran).items() if key[0] == "permission"}
-    of_the_bucket = {action for action, row in asked.items() if row["on"] == "s3://denied/"}
-    assert of_the_bucket == {"s3:GetLifecycleConfiguration", "s3:ListBucketMultipartUploads"}
-    assert {action: row["answer"] for action, row in asked.items()} == {
-        # without s3:ListBucket a 403 for an absent object says nothing
-        one.action: "unknown" if one.action == "s3:GetObject" else "denied"
-        for one in PERMISSIONS
-    }
-    assert ran.code == 43
 
 
 def test_the_documents_have_the_committers_policy(command: Command) -> None:

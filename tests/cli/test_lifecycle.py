@@ -230,7 +230,8 @@ def test_ensure_twice_writes_once(command: Command, bucket: Bucket) -> None:
     """Unasked nothing is written; then ours comes beside others' rules; then nothing is needed."""
     bucket.have(EXPIRING, LEGACY, TransitionDefaultMinimumObjectSize="varies")
     dry = command(*ENSURE, "--dry-run")
-    assert (dry.code, dry.out.startswith("Would add rule")) == (0, True)
+    assert (dry.code, dry.err, dry.out.startswith("Would add rule")) == (0, "", True)
+    assert "1 day is short" in command(*ENSURE[:-1], 1, "--dry-run").err  # for a recovery
     assert command(*ENSURE).code == command(*ENSURE[:-1], 0, "--yes").code == 2
     assert bucket.writes == 0
     first = command(*ENSURE, "--yes")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import import_module
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,34 @@ def test_what_cannot_be_put_is_refused_before_anything_is_sent(
     told = command("put", source / bad, there.url, "--mode", "replace", "--yes")
     assert (told.code, says in told.err) == (exits.USAGE, True)
     assert there.names() == there.left() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [("", "is to be put"), ("_temporary/x", "where committers work")]
+)
+def test_what_a_disk_cannot_take_is_refused_before_a_job_is_started(
+    command: Command, source: Path, tmp_path: Path, name: str, says: str
+) -> None:
+    """A directory that is put into itself; a name that a job's end would delete."""
+    table = (tmp_path if name else source) / "t"
+    if name:
+        (source / name).parent.mkdir()
+        (source / name).touch()
+    told = command("put", source, table.as_uri(), "--yes")
+    assert (told.code, says in told.err) == (exits.USAGE, True)
+    assert not table.exists()
+
+
+@pytest.mark.parametrize("verb", ["create_upload", "put_part", "put"])
+def test_a_refusal_half_way_leaves_nothing(
+    s3: MemoryStore, command: Command, source: Path, verb: str
+) -> None:
+    """The third such request is refused: nothing is visible and nothing is open."""
+    number = count(1)
+    with refusing(s3, lambda r: r.verb == verb and next(number) == 3, PermissionDenied("no")):
+        told = command("put", source, DEST, "--yes")
+    assert told.code == exits.FORBIDDEN, told
+    assert (visible(s3), s3.open_uploads()) == ({}, ())
 
 
 def test_a_directory_that_changes_after_the_count_is_not_published(
