@@ -22,8 +22,9 @@ def test_the_recipes_replace_and_add(spark: SparkSession, lake: Lake) -> None:
         frame = spark.createDataFrame([(n,) for n in rows], "n int").repartition(2)
         with_spark.export(frame, lake.dest)
     assert sorted(n for table in lake.tables() for n in table["n"].to_pylist()) == [0, 1, 2]
-    report = with_spark.export_lines(frame, f"{lake.dest}/lines")
-    added = [body for name, body in lake.data().items() if name.startswith("lines/")]
+    lines = Lake(lake.endpoint, f"{lake.name}-lines")
+    report = with_spark.export_lines(frame, lines.dest)
+    added = list(lines.data().values())
     assert report.files == len(added) == 2
     found = [json.loads(line)["n"] for body in added for line in body.splitlines()]
     assert sorted(found) == [0, 1, 2]
