@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import click
 import orjson
 import pytest
 
@@ -50,6 +51,20 @@ def forbid(store: MemoryStore, *verbs: str, below: str = "", words: str = "not a
     store.before = raising(
         lambda r: r.verb in verbs and r.key.startswith(below), PermissionDenied(words, status=403)
     )
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, *, yes: bool) -> list[str]:
+    """Let a user at a terminal answer each question so; the questions."""
+    asked: list[str] = []
+
+    def confirm(question: str, **_: object) -> None:
+        asked.append(question)
+        if not yes:
+            raise click.Abort
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("click.confirm", confirm)
+    return asked
 
 
 def lead(monkeypatch: pytest.MonkeyPatch, url: str) -> None:

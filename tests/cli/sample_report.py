@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from magic_committer.cli.report import CLASSES, ReportData
 from magic_committer.maintenance.reports import FoundJob
-from magic_committer.maintenance.uploads import FoundUpload, OwnerClass, Sums
+from magic_committer.maintenance.uploads import FoundUpload, Sums
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -18,40 +18,27 @@ HOSTILE = (
 )
 """Names that a page must show as they are, with what is invisible written out."""
 
-_AGES = (600.0, 5 * HOUR, 3 * DAY, 12 * DAY, 90 * DAY, None)
-_COUNTS: dict[OwnerClass, tuple[int, ...]] = {
-    "live": (40, 22, 0, 0, 0, 0),
-    "over": (0, 31, 64, 12, 5, 0),
-    "orphan": (0, 6, 41, 120, 388, 0),
-    "hadoop": (4, 9, 3, 0, 21, 0),
-    "foreign": (2, 14, 7, 3, 77, 9),
-    "unknown": (0, 1, 0, 0, 0, 3),
-}
-
 
 def uploads() -> list[FoundUpload]:
     """Uploads of every class and age."""
-    made = []
-    for name, counts in _COUNTS.items():
-        for age, count in zip(_AGES, counts, strict=True):
-            for number in range(count):
-                size = None if name == "unknown" else (number * 37 % 97 + 1) * 8 * 1024**2
-                found = FoundUpload(
-                    key=f"warehouse/events/dt=2026-11-{number % 28 + 1:02}/part-{number:05}"
-                    f"-{name}.snappy.parquet", upload_id=f"2~{name}{number:032x}", owner_class=name,
-                    age=age, job_state="closed" if name == "over" else "running", bytes=size,
-                    storage_class="STANDARD",
-                    job=f"2026-11-{number % 28:02}" if name in ("live", "over") else "",
-                )  # fmt: skip
-                made.append(found)
-    for number, key in enumerate(HOSTILE):
-        size = (900 + number) * 1024**3
-        made.append(
-            FoundUpload(
-                key, key[:64], "foreign", key[:40], age=90 * DAY, bytes=size,
-                storage_class=key[:20], near=True, note=key[:60],
-            )
-        )  # fmt: skip
+    made = [
+        FoundUpload(
+            f"warehouse/events/dt=2026-11-{n + 1:02}/part-{n:05}-{name}.snappy.parquet",
+            f"2~{name}{n:032x}", name, age=age, job_state="closed" if name == "over" else "running",
+            bytes=None if name == "unknown" else (n + 1) * 8 * 1024**2, storage_class="STANDARD",
+            job=f"2026-11-{n + 1:02}" if name in ("live", "over") else "",
+        )
+        for name in CLASSES
+        for age in (600.0, 5 * HOUR, 3 * DAY, 12 * DAY, 90 * DAY, None)
+        for n in range(28)
+    ]  # fmt: skip
+    made += [
+        FoundUpload(
+            key, key[:64], "foreign", key[:40], age=90 * DAY, bytes=(900 + number) * 1024**3,
+            storage_class=key[:20], near=True, note=key[:60],
+        )
+        for number, key in enumerate(HOSTILE)
+    ]  # fmt: skip
     return made
 
 
@@ -64,8 +51,6 @@ def jobs() -> list[FoundJob]:
         FoundJob("2026-11-18", dest, "ours", state="committing", outcome="committed",
                  age=3 * DAY, files=112, bytes=3 * 2**34, visible=80, missing=0,
                  would="complete 32 files of 112, mark the destination, sweep and close the job"),
-        FoundJob("2026-11-02", dest, "ours", state="running", age=19 * DAY, files=9, bytes=2**28,
-                 would="abort it: its uploads are aborted, nothing of it becomes visible"),
         FoundJob("b7e1c3aa-5f0e-4c55-9f0a-000000000001", dest, "hadoop", age=5 * HOUR, files=37,
                  bytes=2**31, would="nothing: it is not a job of this library"),
         FoundJob(HOSTILE[0], dest, "unreadable", age=DAY, problem=f"_job.json: {HOSTILE[1]}",
@@ -76,7 +61,6 @@ def jobs() -> list[FoundJob]:
 
 
 def data() -> ReportData:
-    assert set(_COUNTS) == set(CLASSES)
     sums, found = Sums(), uploads()
     for one in found:
         sums.add(one)

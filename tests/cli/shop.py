@@ -19,6 +19,7 @@ from magic_committer.maintenance.uploads import Filters
 from magic_committer.options import Options, S3Options
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.base import UploadInfo, UploadPage
+from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock
 from tests.at_once import AtOnce
 from tests.costly import CostlyStore
@@ -88,18 +89,6 @@ class Shop:
             for number in range(count)
         ]
 
-    def put_pending(
-        self, place: str, key: str, upload_id: str, *, uuid: str = "", extra: str = ""
-    ) -> None:
-        """A `.pending` at ``place`` that names an upload, with a job's token or without."""
-        pending = new_pending(
-            uri=java_uri("bucket", key), upload_id=upload_id, bucket="bucket", destination_key=key,
-            created_ms=0, etags=(UploadEtag('"900150983cd24fb0d6963f7d28e17f72"', None, None),),
-            length=3, extra_data={"magic-committer.token": extra} if extra else {}, task_id="t",
-        )  # fmt: skip
-        metadata = {JOB_METADATA: uuid} if uuid else {}
-        self.store.put_object(f"{place}/x.pending", encode_pending(pending), metadata=metadata)
-
     def open(self) -> set[str]:
         return {one.upload_id for one in self.store.open_uploads()}
 
@@ -116,9 +105,26 @@ class Shop:
         """Class and job of each upload, by id."""
         return {row["upload_id"]: (row["class"], row["job"]) for row in self.rows("list", path)}
 
+    def abort(self, *options: object) -> Any:
+        return self.command("uploads", "abort", DEST, "--yes", *options)
+
     def actions(self, *options: object) -> list[str]:
         """What an abort does to each upload that was chosen."""
         return [row["action"] for row in self.rows("abort", DEST, "--yes", *options)]
+
+
+def put_pending(
+    store: MemoryStore, place: str, key: str, upload_id: str, *, uuid: str = "",
+    extra: dict[str, str] | None = None,
+) -> None:  # fmt: skip
+    """A `.pending` at ``place`` that names an upload, of a job's UUID or of none."""
+    pending = new_pending(
+        uri=java_uri("bucket", key), upload_id=upload_id, bucket="bucket", destination_key=key,
+        created_ms=0, etags=(UploadEtag('"900150983cd24fb0d6963f7d28e17f72"', None, None),),
+        length=3, extra_data=extra or {}, task_id="t",
+    )  # fmt: skip
+    metadata = {JOB_METADATA: uuid} if uuid else {}
+    store.put_object(f"{place}/x.pending", encode_pending(pending), metadata=metadata)
 
 
 def pending_job(job_id: str = "j", files: int = 3) -> mc.Job:

@@ -14,7 +14,6 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-import click
 import pytest
 
 from magic_committer.cli.cleanup import METRICS, cleanup
@@ -22,15 +21,6 @@ from tests.servers import moto_server
 from tools.moto_server import CREDENTIALS
 
 CRON = Path(__file__).resolve().parents[2] / "examples" / "cron"
-
-
-def accepted(line: str) -> dict[str, object]:
-    """A command line's options, as our own parser reads them."""
-    program, name, *arguments = shlex.split(line)
-    assert (Path(program).name, name) == ("magic-committer", cleanup.name)
-    context = cleanup.make_context("cleanup", arguments)
-    assert isinstance(context, click.Context)
-    return context.params
 
 
 def unit(name: str) -> configparser.ConfigParser:
@@ -44,8 +34,9 @@ def unit(name: str) -> configparser.ConfigParser:
 def test_the_units_run_a_command_that_exists() -> None:
     """The service's ExecStart is accepted by our parser, and the timer has a schedule."""
     service = unit("magic-committer-cleanup.service")["Service"]
-    params = accepted(service["ExecStart"])
-    assert params["dead_after"] == 36 * 3600
+    program, name, *arguments = shlex.split(service["ExecStart"])
+    assert (Path(program).name, name) == ("magic-committer", cleanup.name)
+    assert cleanup.make_context("cleanup", arguments).params["dead_after"] == 36 * 3600
     assert service["Type"] == "oneshot"
     timer = unit("magic-committer-cleanup.timer")
     assert timer["Timer"]["OnCalendar"]
@@ -54,8 +45,7 @@ def test_the_units_run_a_command_that_exists() -> None:
 
 @pytest.mark.skipif(shutil.which("flock") is None, reason="flock is a program of util-linux")
 def test_the_crontab_runs(tmp_path: Path) -> None:
-    """Each line has five fields of time and no %, which cron takes for a line end; the shell runs
-    it: it cleans its path, and while its lock is held it does nothing and ends with 1."""
+    """No %, which cron takes for a line end; while its lock is held a line ends with 1."""
     text = re.sub(r"/var/(lib|log)/\w[\w-]*", str(tmp_path), (CRON / "crontab").read_text())
     lines = [line for line in text.splitlines() if re.match(r"[\d*]", line)]
     assert all(re.match(r"([\d*/,-]+ ){5}flock -n ", line) and "%" not in line for line in lines)

@@ -7,7 +7,6 @@ import csv
 import io
 import re
 import threading
-from typing import Any
 
 import orjson
 import pytest
@@ -19,9 +18,9 @@ from magic_committer.commit.load import LOADING_SETS_MAX
 from magic_committer.errors import PermissionDenied
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import Request
-from tests.cli.conftest import Command, Ran, contents, forbid, pasted
+from tests.cli.conftest import Command, contents, forbid, pasted
 from tests.hadoops import leave_job
-from tests.promises.hands import DEST, committed_task, control, dies_at, raising, visible
+from tests.promises.hands import DEST, committed_task, control, dies_at, job_of, refusing, visible
 from tests.promises.machine import DAY, FILES, HOUR, READS, STATES, Machine
 
 RELEASES = ("3.3.4", "3.4.1")
@@ -32,80 +31,65 @@ PATIENCE_SECONDS = 300.0
 """For threads that are to meet."""
 
 
-# Show ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("how", FORMATS)
 @pytest.mark.parametrize("state", STATES)
 def test_a_job_in_each_state_is_shown_in_each_format(
     machine: Machine, command: Command, state: str, how: str
 ) -> None:
-    """State, what a recovery would do, and the files: the same in every format. Nothing changes."""
+    """State, what a recovery would do, and the files: the same in every format; a dry run too."""
     job = machine.job(state, job_id="mine")
     machine.later(2 * DAY)
     before = contents(machine.s3)
     told = command("job", "show", DEST, job.id, "--format", how)
-    assert (told.code, told.err) == (exits.OK, "")
+    dry = command("job", "recover", DEST, job.id, "--dry-run", "--format", how)
+    assert (told.code, told.err, dry.code, "mine" in dry.out) == (exits.OK, "", exits.OK, True)
     assert contents(machine.s3) == before
     (found,) = mc.inspect(DEST)
     if how == "table":
         assert re.search(rf"^state +{state}$", told.out, re.MULTILINE)
         assert found.would in told.out
         return
-    if how == "csv":
-        (row,) = csv.DictReader(io.StringIO(told.out))
-        assert (row["id"], row["state"], row["would"]) == ("mine", state, found.would)
-        return
-    shown = orjson.loads(told.out)
-    assert (shown["schema"], shown["kind"]) == (1, "ours")
+    (shown,) = csv.DictReader(io.StringIO(told.out)) if how == "csv" else [orjson.loads(told.out)]
+    assert (shown["id"], shown["kind"]) == ("mine", "ours")
     assert (shown["state"], shown["would"]) == (state, found.would)
-    assert abs(shown["age"] - found.age) < HOUR
+    assert abs(float(shown["age"]) - found.age) < HOUR
 
 
 def test_a_job_of_a_streaming_query_tells_its_batch(machine: Machine, command: Command) -> None:
-    """`job list` and `job show` tell query and number of a decided job, `job show` the hash of the
-    checkpoint; `inspect` reads the ledger."""
+    """Query and number of a decided job, the hash of the checkpoint; `inspect` reads the ledger."""
     job = mc.start(DEST, checkpoint="s3://bucket/ck")
     result = committed_task(job, "0", {"a.csv": b"1"})
     batch = mc.StreamBatch("query-1", 7)
-    dies_at(
-        machine.s3, lambda r: r.verb == "complete_upload", lambda: job.commit([result], batch=batch)
-    )
+    dies_at(machine.s3, "complete_upload", lambda: job.commit([result], batch=batch))
     (row,) = command("job", "list", DEST, "--format", "json").json()["rows"]
     assert (row["query"], row["batch"]) == ("query-1", 7)
     assert "query-1      7" in command("job", "list", DEST).out
     shown = command("job", "show", DEST, job.id).out
-    assert re.search(r"^query +query-1$", shown, re.MULTILINE)
-    assert re.search(r"^batch +7$", shown, re.MULTILINE)
-    assert re.search(r"^checkpoint +[0-9a-f]+$", shown, re.MULTILINE)
+    for line in ("query +query-1", "batch +7", "checkpoint +[0-9a-f]+"):
+        assert re.search(rf"^{line}$", shown, re.MULTILINE)
     mc.recover(DEST, job.id)
     told = command("inspect", "s3://bucket/t/__magic_stream/_query-1.json").out
     assert re.search(r"^done +7$", told, re.MULTILINE)
 
 
-def test_keys_that_are_unresolved_are_named(machine: Machine, command: Command) -> None:
-    """Of a committing job that has lost an upload, for people and for programs. That none of its
-    files is visible is told, too; it has no outcome yet."""
-    job = machine.job("committing")
+@pytest.mark.parametrize("verb", ["commit", "recover"])
+def test_keys_that_are_unresolved_are_named(machine: Machine, command: Command, verb: str) -> None:
+    """For people and, beside the error, for programs; also that no file is visible."""
+    machine.job("committing", job_id="mine")
     machine.s3.drop_upload(machine.s3.open_uploads("t/2.csv")[0].upload_id)
-    shown = command("job", "show", DEST, job.id, "--format", "json").json()
+    shown = command("job", "show", DEST, "mine", "--format", "json").json()
     assert (shown["visible"], shown["missing_keys"]) == (1, ["t/2.csv"])
-    told = command("job", "show", DEST, job.id).out
+    dry = command("job", "recover", DEST, "mine", "--dry-run", "--format", "json")
+    assert (dry.code, dry.json()["unresolved"]) == (exits.OK, ["t/2.csv"])
+    failed = command("job", verb, DEST, "mine", "--yes", "--format", "json")
+    assert (failed.code, "magic_committer." in failed.err) == (exits.BAD_STATE, False)
+    assert failed.json()["type"] == "job.unfinished"
+    assert failed.json()["unresolved"] == ["t/2.csv"]
+    told = command("job", "show", DEST, "mine").out
     assert "missing keys  t/2.csv" in told
     assert re.search(r"^outcome", told, re.MULTILINE) is None
     machine.s3.delete(["t/1.csv"])
-    assert re.search(r"^visible +0", command("job", "show", DEST, job.id).out, re.MULTILINE)
-
-
-@pytest.mark.parametrize("release", RELEASES)
-def test_hadoops_jobs_are_shown_in_both_layouts(
-    machine: Machine, command: Command, release: str
-) -> None:
-    """How many files its tasks left, committed and not, and where it lies."""
-    hadoops = leave_job(machine.s3, release, unfinished=True)
-    shown = command("job", "show", DEST, "hadoops", "--format", "json").json()
-    assert (shown["kind"], shown["state"], shown["files"]) == ("hadoop", "absent", 3)
-    assert f"t/{shown['directory']}" == hadoops.directory
+    assert re.search(r"^visible +0", command("job", "show", DEST, "mine").out, re.MULTILINE)
 
 
 @pytest.mark.parametrize("verb", ["show", *VERBS])
@@ -127,79 +111,63 @@ def test_a_record_that_cannot_be_read_is_shown_and_left(machine: Machine, comman
     """A newer version's record: shown with the problem, refused by what would end it."""
     machine.s3.put_object("t/__magic_job-new/_job.json", b'{"version":9}')
     shown = command("job", "show", DEST, "new", "--format", "json").json()
-    assert shown["kind"] == "unreadable"
-    assert "this library knows 1" in shown["problem"]
+    assert (shown["kind"], "this library knows 1" in shown["problem"]) == ("unreadable", True)
     before = contents(machine.s3)
     for verb in VERBS:
         assert command("job", verb, DEST, "new", "--yes").code == exits.BAD_STATE
     assert contents(machine.s3) == before
 
 
-def test_a_start_that_is_no_date_is_shown(machine: Machine, command: Command) -> None:
+@pytest.mark.parametrize("started", [1e18, -1e300])
+def test_a_start_that_is_no_date_is_shown(
+    machine: Machine, command: Command, started: float
+) -> None:
     """A record may hold any number there: it is shown as it is."""
-    job = mc.start(DEST, job_id="mine")
-    record = orjson.loads(machine.s3.body("t/__magic_job-mine/_job.json"))
-    for started in (1e18, -1e300):
-        machine.s3.put_object(
-            "t/__magic_job-mine/_job.json",
-            orjson.dumps({**record, "started": started}),
-            metadata={JOB_METADATA: job.uuid},
-        )
-        told = command("job", "show", DEST, "mine")
-        assert (told.code, told.err) == (exits.OK, "")
-        assert f"{started} s after 1970, which is no date" in told.out
-        assert command("job", "show", DEST, "mine", "--format", "json").json()["id"] == "mine"
+    job, key = mc.start(DEST, job_id="mine"), "t/__magic_job-mine/_job.json"
+    record = {**orjson.loads(machine.s3.body(key)), "started": started}
+    machine.s3.put_object(key, orjson.dumps(record), metadata={JOB_METADATA: job.uuid})
+    told = command("job", "show", DEST, "mine")
+    assert (told.code, told.err) == (exits.OK, "")
+    assert f"{started} s after 1970, which is no date" in told.out
+    assert command("job", "show", DEST, "mine", "--format", "json").json()["id"] == "mine"
 
 
 @pytest.mark.parametrize("directory", ["__magic/job-h/", "__magic_job-h/job-h/"])
 def test_a_job_that_may_not_be_looked_at_hides_no_other(
     machine: Machine, command: Command, directory: str
 ) -> None:
-    """Whether one without a record is Hadoop's only its objects tell: where these are forbidden it
-    is unreadable, and the list goes on."""
+    """Whether one without a record is Hadoop's only its objects tell: else it is unreadable."""
     mc.start(DEST, job_id="fine")
     machine.s3.put_object(f"t/{directory}x")
     leave_job(machine.s3, "3.3.4", job_id="other")
     forbid(machine.s3, "head", below=f"t/{directory}", words="s3:GetObject is not allowed")
     told = command("job", "list", DEST, "--format", "json")
-    assert told.code == exits.OK
     rows = {row["id"]: row for row in told.json()["rows"]}
-    assert {name: row["kind"] for name, row in rows.items()} == {
-        "fine": "ours", "h": "unreadable", "other": "hadoop"
-    }  # fmt: skip
+    kinds = {"fine": "ours", "h": "unreadable", "other": "hadoop"}
+    assert (told.code, {name: row["kind"] for name, row in rows.items()}) == (exits.OK, kinds)
     assert "s3:GetObject is not allowed" in rows["h"]["problem"]
 
 
 def test_tokens_are_looked_for_by_many_requests_at_once(machine: Machine, command: Command) -> None:
-    """A HEAD for each object of a directory without a record: as many at once as sets are loaded,
-    and no more."""
+    """As many HEADs at once as sets are loaded, and no more."""
     files = 2 * LOADING_SETS_MAX
     for number in range(files):
         machine.s3.put_object(f"t/__magic_job-h/job-h/00/tasks/a/__base/part-{number}")
     together = threading.Barrier(LOADING_SETS_MAX)
-    lock = threading.Lock()
     now: set[str] = set()
-    most = 0
+    most: list[int] = []
 
     def meet(request: Request) -> None:
-        nonlocal most
         if request.verb == "head":
-            with lock:
-                now.add(request.key)
-                most = max(most, len(now))
+            now.add(request.key)
+            most.append(len(now))
             together.wait(PATIENCE_SECONDS)
 
-    def leave(request: Request, reply: object) -> None:
-        with lock:
-            now.discard(request.key)
-
-    machine.s3.before, machine.s3.after = meet, leave
+    machine.s3.before = meet
+    machine.s3.after = lambda request, reply: now.discard(request.key)
     assert command("job", "list", DEST).code == exits.OK
-    assert machine.s3.requests["head"] == files
-    assert most == LOADING_SETS_MAX
+    assert (machine.s3.requests["head"], max(most)) == (files, LOADING_SETS_MAX)
 
-
-# States × commands --------------------------------------------------------------------------------
 
 OUTCOMES: dict[str, tuple[str | None, ...]] = {
     "running": ("committed", "aborted", "aborted"),
@@ -219,8 +187,7 @@ OUTCOMES: dict[str, tuple[str | None, ...]] = {
 def test_each_command_ends_a_job_or_refuses(
     machine: Machine, command: Command, verb: str, state: str
 ) -> None:
-    """Whatever the state: a dry run and a question that nobody answers change nothing; then the job
-    comes to the end that its record allows, and the same command again changes nothing."""
+    """Not before a yes; then it comes to the end that its record allows, and stays there."""
     outcome = OUTCOMES[state][VERBS.index(verb)]
     job = machine.job(state, job_id="mine")
     machine.later(2 * DAY)
@@ -235,8 +202,7 @@ def test_each_command_ends_a_job_or_refuses(
         assert contents(machine.s3) == before
         return
     assert (dry.code, told.code, told.err) == (exits.OK, exits.OK, "")
-    assert told.json()["outcome"] == outcome
-    assert told.json()["state"] == "closed"
+    assert (told.json()["outcome"], told.json()["state"]) == (outcome, "closed")
     assert visible(machine.s3) == (FILES if outcome == "committed" else {})
     assert machine.s3.open_uploads() == ()
     after = contents(machine.s3)
@@ -255,38 +221,14 @@ def test_a_job_of_which_something_is_left_is_not_ended(
     forbid(machine.s3, "abort_upload", words="s3:AbortMultipartUpload is not allowed")
     for _ in range(2):
         told = command("job", verb, DEST, "mine", "--yes", "--format", "json")
+        report = told.json()["report"] if verb == "recover" else told.json()
         assert told.code == exits.BAD_STATE
-        report = orjson.loads(told.out)
-        report = report["report"] if verb == "recover" else report
         assert (report["outcome"], report["state"]) == ("aborted", "aborting")
         assert {one.split()[0] for one in report["left_open"]} >= {"t/1.csv", "t/2.csv"}
         assert all("s3:AbortMultipartUpload" in warning for warning in report["warnings"])
     machine.s3.before = None
     assert command("job", verb, DEST, "mine", "--yes").code == exits.OK
     assert machine.s3.open_uploads() == ()
-
-
-@pytest.mark.parametrize("how", FORMATS)
-@pytest.mark.parametrize("verb", VERBS)
-def test_what_was_done_is_told_in_each_format(
-    machine: Machine, command: Command, verb: str, how: str
-) -> None:
-    """The dry run and the report are documents in every format."""
-    machine.job("running", job_id="mine")
-    machine.later(2 * DAY)
-    for more in ("--dry-run", "--yes"):
-        told = command("job", verb, DEST, "mine", more, "--format", how)
-        assert (told.code, told.err) == (exits.OK, "")
-        if how == "csv":
-            (row,) = csv.DictReader(io.StringIO(told.out))
-            assert row["job_id"] == "mine"
-        elif how == "table":
-            assert "mine" in told.out
-        else:
-            assert orjson.loads(told.out)["type"].startswith("job.")
-
-
-# Commit -------------------------------------------------------------------------------------------
 
 
 @ON_BOTH
@@ -301,123 +243,62 @@ def test_a_commit_says_in_numbers_what_becomes_visible(machine: Machine, command
     assert "2 files of 2 tasks" in words
 
 
-def lost(machine: Machine, command: Command) -> mc.Job:
-    """A running job that has lost an upload."""
-    job = machine.job("running")
-    machine.s3.drop_upload(machine.s3.open_uploads("t/2.csv")[0].upload_id)
-    return job
-
-
-REFUSED: dict[str, tuple[Any, ...]] = {
-    "other tasks": (
-        lambda machine, _: machine.job("running"), ("--expect", "3"), "3", ("--expect", "2"),
-    ),
-    "no task": (lambda *_: mc.start(DEST), (), "--expect 0", ("--expect", "0")),
-    "a lost upload": (lost, (), "t/2.csv", ("--accept", "t/2.csv")),
-}  # fmt: skip
-"""How a job is made, what is asked of it, what the refusal says, and what is taken then."""
-
-
-@pytest.mark.parametrize("why", REFUSED)
+@pytest.mark.parametrize(
+    ("why", "asked", "says", "word", "files"),
+    [
+        ("other tasks", ("--expect", "3"), "3", ("--expect", "2"), 2),
+        ("no task", (), "--expect 0", ("--expect", "0"), 0),
+        ("a lost upload", (), "t/2.csv", ("--accept", "t/2.csv"), 1),
+    ],
+)
 def test_a_commit_that_is_refused_decides_nothing(
-    machine: Machine, command: Command, why: str
-) -> None:
-    """Exit code 46 and why, in a dry run too where that can tell; the job is neither committed nor
-    aborted, and on the operator's word it is taken as it is."""
-    made, asked, says, word = REFUSED[why]
-    job = made(machine, command)
+    machine: Machine, command: Command, why: str, asked: tuple[str, ...], says: str,
+    word: tuple[str, ...], files: int,
+) -> None:  # fmt: skip
+    """Exit code 46 and why; on the operator's word the job is taken as it is."""
+    job = mc.start(DEST) if why == "no task" else machine.job("running")
+    if why == "a lost upload":
+        machine.s3.drop_upload(machine.s3.open_uploads("t/2.csv")[0].upload_id)
     before = contents(machine.s3)
     for last in ("--dry-run", "--yes") if why == "other tasks" else ("--yes",):
         told = command("job", "commit", DEST, job.id, *asked, last)
         assert (told.code, says in told.err) == (exits.BAD_STATE, True)
     assert contents(machine.s3) == before
     ran = command("job", "commit", DEST, job.id, *word, "--yes", "--format", "json")
-    assert ran.json()["outcome"] == "committed"
-    gone = {"other tasks": 0, "no task": 2, "a lost upload": 1}[why]
-    assert len(visible(machine.s3)) == len(FILES) - gone
+    assert (ran.json()["outcome"], len(visible(machine.s3))) == ("committed", files)
 
 
-# Ways out -----------------------------------------------------------------------------------------
-
-
-def unresolved(machine: Machine, command: Command) -> Ran:
-    """What is told of a decided job that has lost an upload."""
-    machine.job("committing", job_id="mine")
-    machine.s3.drop_upload(machine.s3.open_uploads("t/2.csv")[0].upload_id)
-    told = command("job", "recover", DEST, "mine", "--yes")
-    assert told.code == exits.BAD_STATE
-    assert "magic_committer." not in told.err
-    return told
-
-
-@pytest.mark.parametrize(("verb", "outcome"), [("recover", "committed"), ("abort", "reverted")])
-def test_the_ways_out_of_an_unresolved_job_can_be_pasted(
-    machine: Machine, command: Command, verb: str, outcome: str
+@pytest.mark.parametrize("verb", ["complete_upload", "put"])
+def test_an_interrupted_commit_tells_whether_it_is_decided(
+    command: Command, machine: Machine, verb: str
 ) -> None:
-    """I10: the message has the command that takes what is there for right, and the one that undoes
-    the job."""
-    told = unresolved(machine, command)
-    (call,) = [words for words in pasted(told.err) if words[1] == verb]
-    assert command(*call, "--yes", "--format", "json").json()["outcome"] == outcome
-    assert bool(visible(machine.s3)) == (outcome == "committed")
-
-
-@ON_BOTH
-def test_a_young_job_is_left_and_its_way_out_can_be_pasted(
-    machine: Machine, command: Command
-) -> None:
-    """Whether a running job is dead is told by its age, or by the operator."""
-    machine.job("running", job_id="mine")
-    machine.later(5 * HOUR)
-    told = command("job", "recover", DEST, "mine", "--yes")
-    assert (told.code, "5 h" in told.err) == (exits.BAD_STATE, True)
-    (call,) = pasted(told.err)
-    assert command(*call, "--yes", "--format", "json").json()["outcome"] == "aborted"
-
-
-@pytest.mark.parametrize("verb", ["commit", "recover"])
-def test_programs_are_told_the_unresolved_keys(
-    machine: Machine, command: Command, verb: str
-) -> None:
-    """With the error a document comes on stdout; a dry run of recover has them too."""
-    unresolved(machine, command)
-    told = command("job", verb, DEST, "mine", "--yes", "--format", "json")
-    assert told.code == exits.BAD_STATE
-    assert (told.json()["type"], told.json()["unresolved"]) == ("job.unfinished", ["t/2.csv"])
-    dry = command("job", "recover", DEST, "mine", "--dry-run", "--format", "json")
-    assert (dry.code, dry.json()["unresolved"]) == (exits.OK, ["t/2.csv"])
-
-
-def test_a_committing_job_is_not_aborted_unasked(machine: Machine, command: Command) -> None:
-    """``abort`` refuses what is decided and names both ways; ``--revert`` undoes it."""
-    machine.job("committing", job_id="mine")
-    told = command("job", "abort", DEST, "mine", "--yes")
-    assert told.code == exits.BAD_STATE
-    assert pasted(told.err) == [
-        ["job", "recover", f"{DEST}/", "mine"], ["job", "abort", f"{DEST}/", "mine", "--revert"],
-    ]  # fmt: skip
-    dry = command("job", "abort", DEST, "mine", "--revert", "--dry-run").out
-    assert "1 of its 2 files" in dry
-    assert command("job", "abort", DEST, "mine", "--revert", "--yes").code == exits.OK
-    assert visible(machine.s3) == {}
+    """Ctrl-C before the decision: commit or abort it; after it: recover it. Exit code 130."""
+    job, decided = job_of({"a.csv": b"1"}), verb == "complete_upload"
+    with refusing(machine.s3, verb, KeyboardInterrupt):
+        ran = command("job", "commit", job.dest, job.id, "--yes")
+    assert ran.code == exits.INTERRUPTED
+    assert ("was not decided" in ran.err) is not decided
+    call = "recover" if decided else "abort"
+    assert ["job", call, "s3://bucket/t/", job.id] in pasted(ran.err)
 
 
 @ON_BOTH
 def test_what_was_written_over_is_told_before_a_revert(machine: Machine, command: Command) -> None:
-    """``abort --revert`` says that what the job wrote over does not come back: in the dry run, and
-    with ``--yes`` before the first request that changes anything; and so it is."""
+    """Before the first request that changes anything: it does not come back."""
     machine.s3.put_object("t/1.csv", b"older")
     machine.job("committing", job_id="mine")
     words = "What the job has written over does not come back"
-    dry = command("job", "abort", DEST, "mine", "--revert", "--dry-run", "--format", "json").json()
+    revert = ("job", "abort", DEST, "mine", "--revert")
+    dry = command(*revert, "--dry-run", "--format", "json").json()
     assert dry["warning"].startswith(words)
     assert dry["would"].startswith("Undo job mine, which is committing: ")
-    assert words in command("job", "abort", DEST, "mine", "--revert", "--dry-run").out
-    machine.s3.before = raising(lambda r: r.verb not in READS, PermissionDenied("no change"))
-    told = command("job", "abort", DEST, "mine", "--revert", "--yes")
+    out = command(*revert, "--dry-run").out
+    assert words in out
+    assert "1 of its 2 files" in out
+    with refusing(machine.s3, lambda r: r.verb not in READS, PermissionDenied):
+        told = command(*revert, "--yes")
     assert (told.code, told.err.count(words)) == (exits.FORBIDDEN, 1)
-    machine.s3.before = None
-    assert command("job", "abort", DEST, "mine", "--revert", "--yes").code == exits.OK
+    assert command(*revert, "--yes").code == exits.OK
     assert visible(machine.s3) == {}
     machine.job("committing", job_id="fails", mode="fail")  # which could write over nothing
     told = command("job", "abort", DEST, "fails", "--revert", "--yes")
@@ -427,16 +308,21 @@ def test_what_was_written_over_is_told_before_a_revert(machine: Machine, command
     assert (dry["warning"], command("job", "commit", DEST, "other", "--yes").err) == ("", "")
 
 
+@ON_BOTH
 def test_a_way_out_goes_to_the_same_store_and_tells_no_secret(
     machine: Machine, command: Command
 ) -> None:
-    """Profile and endpoint are repeated; an endpoint that holds credentials is not."""
+    """A young job is left; profile and endpoint are repeated, but not one with credentials."""
     machine.job("running", job_id="mine")
+    machine.later(5 * HOUR)
     way = ("--profile", "ops", "--endpoint-url", "http://store:9000")
-    (call,) = pasted(command("job", "recover", DEST, "mine", *way).err)
+    told = command("job", "recover", DEST, "mine", "--yes", *way)
+    assert (told.code, "5 h" in told.err) == (exits.BAD_STATE, True)
+    (call,) = pasted(told.err)
     assert call[-4:] == list(way)
     secret = ("--endpoint-url", "http://user:secret@store:9000")
     assert "secret" not in command("job", "recover", DEST, "mine", *secret).err
+    assert command(*call, "--yes", "--format", "json").json()["outcome"] == "aborted"
 
 
 def test_a_job_that_its_marker_knows_is_recovered_already(
@@ -449,17 +335,17 @@ def test_a_job_that_its_marker_knows_is_recovered_already(
     assert (told.code, told.json()["outcome"]) == (exits.OK, "committed")
 
 
-# Hadoop's -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("verb", VERBS)
 def test_hadoops_job_is_ended_only_on_the_operators_word(
     machine: Machine, command: Command, verb: str, release: str
 ) -> None:
     """Without ``--adopt``, too young, or without a yes it stays as it is; then it is ended."""
-    hadoops = leave_job(machine.s3, release)
+    hadoops = leave_job(machine.s3, release, unfinished=True)
     before = contents(machine.s3)
+    shown = command("job", "show", DEST, "hadoops", "--format", "json").json()
+    assert (shown["kind"], shown["state"], shown["files"]) == ("hadoop", "absent", 3)
+    assert f"t/{shown['directory']}" == hadoops.directory
     refused = command("job", verb, DEST, "hadoops", "--yes")
     assert (refused.code, "--adopt" in refused.err) == (exits.BAD_STATE, True)
     young = command("job", verb, DEST, "hadoops", "--adopt", "--yes")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 
 import orjson
@@ -23,17 +24,15 @@ BUCKETS = ("sales", "lake", "logs")
 
 @pytest.fixture
 def account() -> Iterator[dict[str, MemoryStore]]:
-    """Three buckets, an open upload in each, and nothing else that can be reached."""
+    """Three buckets, a job and an open upload in each, and nothing else that can be reached."""
     stores = {name: MemoryStore(name) for name in BUCKETS}
-    for store in stores.values():
+    for name, store in stores.items():
         register_store(store, other_buckets="raise")
         store.start_upload("t/a.csv")
+        mc.start(f"s3://{name}/t", job_id=f"job-{name}")
     yield stores
     for store in stores.values():
         unregister_store(store)
-
-
-# Bare names ---------------------------------------------------------------------------------------
 
 
 AS_IT_IS = (
@@ -66,22 +65,16 @@ def test_commands_take_a_bare_name(
     more = ("1",) if words == "uploads expect" else ()
     bare = command(*words.split(), "lake/t", *more, "--dry-run" if "abort" in words else "--quiet")
     assert bare.code == exits.OK, bare.err
-    assert "s3://lake/t/" in bare.out or "t/a.csv" in bare.out or "Would abort 0" in bare.out
-
-
-# Several paths ------------------------------------------------------------------------------------
+    assert re.search(r"s3://lake/t/|t/a\.csv|job-lake|Would abort 0", bare.out)
 
 
 def test_several_paths_are_one_list(command: Command, account: dict[str, MemoryStore]) -> None:
     """Jobs and uploads of all, each with where it is; a path that is given twice counts once."""
-    for name in BUCKETS:
-        mc.start(f"s3://{name}/t", job_id=f"job-{name}")
     jobs = command("job", "list", "sales/t", "lake/t", "sales/t", "--json").json()
     assert [row["dest"] for row in jobs["rows"]] == ["s3://sales/t/", "s3://lake/t/"]
     found = command("uploads", "list", "sales/t", "logs/t", "--json").json()
-    assert [(row["bucket"], row["key"]) for row in found["rows"]] == [
-        ("sales", "t/a.csv"), ("logs", "t/a.csv"),
-    ]  # fmt: skip
+    keys = [(row["bucket"], row["key"]) for row in found["rows"]]
+    assert keys == [("sales", "t/a.csv"), ("logs", "t/a.csv")]
     table = command("uploads", "list", "sales/t", "logs/t").out
     assert "  s3://sales/t/a.csv\n" in table
     assert "  s3://logs/t/a.csv\n" in table
@@ -93,11 +86,8 @@ def test_a_path_that_fails_does_not_stop_the_next(
     command: Command, account: dict[str, MemoryStore], words: str, how: str
 ) -> None:
     """It is told with its URL, the others are listed, and the exit code is not 0."""
-    for name in BUCKETS:
-        mc.start(f"s3://{name}/t", job_id=f"job-{name}")
     forbid(account["lake"], "list", "list_uploads")
-    paths = [f"s3://{name}/t" for name in BUCKETS]
-    told = command(*words.split(), *paths, "--format", how)
+    told = command(*words.split(), *(f"s3://{name}/t" for name in BUCKETS), "--format", how)
     assert told.code == exits.BAD_STATE
     assert "s3://lake/t/: not allowed" in told.err
     assert "sales" in told.out
@@ -106,16 +96,11 @@ def test_a_path_that_fails_does_not_stop_the_next(
 
 def test_several_files_are_a_line_each(command: Command, account: dict[str, MemoryStore]) -> None:
     """Whether each is valid; one that is not there is told, and the rest checked."""
-    mc.start("s3://lake/t", job_id="j")
-    record = "s3://lake/t/__magic_job-j/_job.json"
-    missing = "s3://lake/t/__magic_job-j/x.pending"
+    record = "s3://lake/t/__magic_job-job-lake/_job.json"
+    missing = "s3://lake/t/__magic_job-job-lake/x.pending"
     told = command("inspect", missing, record, "--json")
-    assert told.code == exits.BAD_STATE
-    assert missing in told.err
+    assert (told.code, missing in told.err) == (exits.BAD_STATE, True)
     assert [(row["file"], row["valid"]) for row in told.json()["rows"]] == [(record, True)]
-
-
-# Options before the command -----------------------------------------------------------------------
 
 
 def test_common_options_may_stand_before_the_command(

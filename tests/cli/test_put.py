@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from importlib import import_module
 from itertools import count
 from pathlib import Path
+from typing import Any
 
-import click
 import pytest
 
 import magic_committer as mc
@@ -20,17 +20,20 @@ from magic_committer.errors import PermissionDenied
 from magic_committer.filesystem import put
 from magic_committer.hadoop.paths import unique_name
 from magic_committer.stores.memory import MemoryStore
-from tests.cli.conftest import Command
+from tests.cli.conftest import Command, answering
 from tests.destinations import InBucket, There, opened
-from tests.promises.hands import failing, raising, visible
+from tests.promises.hands import refusing, visible
 
 DEST = "s3://bucket/site"
+
+
+SHOWN = ("a.html", "b/c.html", "b/d.html")
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     """Three files in two directories, and a hidden one."""
-    for name in ("a.html", "b/c.html", "b/d.html", ".git"):
+    for name in (*SHOWN, ".git"):
         path = tmp_path / "site" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(name)
@@ -43,22 +46,14 @@ def there(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[There]:
     yield from opened(request.param, tmp_path)
 
 
-def untouched(there: There) -> bool:
-    """Nothing of a job is there: no object, no file, no upload."""
-    return not there.names() and not there.left()
-
-
 def test_a_directory_is_published(there: There, command: Command, source: Path) -> None:
-    """All its files, and `_SUCCESS`; programs and people are told what was published, and what was
-    left out."""
+    """Programs and people are told what was published, and what was left out."""
     told = command("put", source, there.url, "--yes", "--json")
     assert told.code == exits.OK
     report = told.json()
     assert (report["type"], report["outcome"], report["files"]) == ("put", "committed", 3)
     assert report["left_out"] == [".git"]
-    assert there.data() == {
-        "a.html": b"a.html", "b/c.html": b"b/c.html", "b/d.html": b"b/d.html"
-    }  # fmt: skip
+    assert there.data() == {name: name.encode() for name in SHOWN}
     assert "_SUCCESS" in there.names()
     told = command("put", source, there.url, "-y")
     assert "outcome   committed" in told.out
@@ -69,8 +64,7 @@ def test_options_reach_the_job(there: There, command: Command, source: Path) -> 
     """``--hidden``, ``--unique`` and ``--no-success`` do what they say."""
     options = ("--hidden", "--unique", "--no-success", "--json")
     uuid = command("put", source, there.url, "--yes", *options).json()["uuid"]
-    names = ("a.html", "b/c.html", "b/d.html", ".git")
-    assert set(there.names()) == {unique_name(name, uuid) for name in names}
+    assert set(there.names()) == {unique_name(name, uuid) for name in (*SHOWN, ".git")}
 
 
 def test_content_types_are_guessed_or_as_it_is_said(
@@ -80,9 +74,6 @@ def test_content_types_are_guessed_or_as_it_is_said(
     for given, seen in (((), "text/html"), (("--content-type", "text/plain"), "text/plain")):
         assert command("put", source, DEST, "--yes", *given).code == exits.OK
         assert s3.attributes("site/b/c.html").content_type == seen
-
-
-# What it changes, and whether it asks -------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -100,9 +91,9 @@ def test_a_dry_run_says_what_a_run_does(
     assert (told["over"], told["deleted"], told["refused"]) == (over, deleted, "")
     assert {key: there.read(key) for key in there.names()} == before
     assert command("put", source, there.url, "--mode", mode, "--yes").code == exits.OK
-    gone = [key for key in before if key not in there.names()]
-    changed = [key for key in before if key in there.names() and there.read(key) != b"old"]
-    assert (len(changed) - 1, len(gone)) == (over, deleted)  # _SUCCESS is another one
+    kept = [key for key in before if key in there.names()]
+    changed = [key for key in kept if there.read(key) != b"old"]
+    assert (len(changed) - 1, len(before) - len(kept)) == (over, deleted)  # and _SUCCESS
 
 
 def test_hidden_files_that_are_written_over_are_counted(
@@ -120,26 +111,26 @@ def test_a_mode_that_refuses_does_not_ask(
     there: There, command: Command, source: Path, mode: str
 ) -> None:
     """It runs without a terminal; the second time there is data, as a dry run says, too."""
-    assert command("put", source, there.url, "--mode", mode).code == exits.OK
-    told = command("put", source, there.url, "--mode", mode, "--dry-run")
-    assert told.code == exits.BAD_STATE
-    assert "Refuse to put 3 files" in told.out
+    way = ("put", source, there.url, "--mode", mode)
+    assert command(*way).code == exits.OK
+    told = command(*way, "--dry-run")
+    assert (told.code, "Refuse to put 3 files" in told.out) == (exits.BAD_STATE, True)
     before = there.names()
-    told = command("put", source, there.url, "--mode", mode)
+    told = command(*way)
     assert (told.code, there.names()) == (exits.BAD_STATE, before)
     assert "holds data" in told.err
     assert there.left() == []
 
 
-@pytest.mark.parametrize("mode", ["append", "replace", "replace_partitions"])
+@pytest.mark.parametrize("mode", ["append", "replace", "replace_partitions", "apend"])
 def test_a_mode_that_takes_away_asks(
     there: There, command: Command, source: Path, mode: str
 ) -> None:
-    """Where nobody can be asked it refuses, in an empty bucket too: a script learns it at once."""
+    """Where nobody can be asked it refuses; of one that is none the nearest word is told."""
     told = command("put", source, there.url, "--mode", mode)
     assert told.code == exits.USAGE
-    assert "--yes" in told.err
-    assert untouched(there)
+    assert ("'append'" if mode == "apend" else "--yes") in told.err
+    assert there.names() == there.left() == []
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y", exits.OK), ("n", exits.INTERRUPTED)])
@@ -150,24 +141,13 @@ def test_the_question_has_exact_numbers(
     """A yes goes on, anything else leaves all as it was."""
     there.put("a.html", b"old")
     there.put("old", b"old")
-    asked: list[str] = []
-
-    def confirm(question: str, **_: object) -> None:
-        asked.append(question)
-        if answer == "n":
-            raise click.Abort
-
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
-    monkeypatch.setattr("click.confirm", confirm)
+    asked = answering(monkeypatch, yes=answer == "y")
     assert command("put", source, there.url, "--mode", "replace").code == code
     kind = "object" if isinstance(there, InBucket) else "file"
     assert asked == [
         f"Put 3 files, 22 B into {there.url}/, write over 1 {kind} there and delete 1 other {kind}?"
     ]
     assert ("old" in there.names()) == (answer == "n")
-
-
-# Failures -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -187,29 +167,23 @@ def test_what_cannot_be_put_is_refused_before_anything_is_sent(
     (source / "empty").mkdir()
     told = command("put", source / bad, there.url, "--mode", "replace", "--yes")
     assert (told.code, says in told.err) == (exits.USAGE, True)
-    assert untouched(there)
+    assert there.names() == there.left() == []
 
 
-@pytest.mark.parametrize("bad", ["itself", "_temporary"])
+@pytest.mark.parametrize(
+    ("name", "says"), [("", "is to be put"), ("_temporary/x", "where committers work")]
+)
 def test_what_a_disk_cannot_take_is_refused_before_a_job_is_started(
-    command: Command, source: Path, tmp_path: Path, bad: str
+    command: Command, source: Path, tmp_path: Path, name: str, says: str
 ) -> None:
     """A directory that is put into itself; a name that a job's end would delete."""
-    if bad == "_temporary":
-        (source / "_temporary").mkdir()
-        (source / "_temporary" / "x").touch()
-    table = (source if bad == "itself" else tmp_path) / "t"
+    table = (tmp_path if name else source) / "t"
+    if name:
+        (source / name).parent.mkdir()
+        (source / name).touch()
     told = command("put", source, table.as_uri(), "--yes")
-    assert told.code == exits.USAGE
-    assert ("is to be put" if bad == "itself" else "where committers work") in told.err
+    assert (told.code, says in told.err) == (exits.USAGE, True)
     assert not table.exists()
-
-
-def test_an_unknown_mode_is_a_bad_argument(there: There, command: Command, source: Path) -> None:
-    """The nearest word is told."""
-    told = command("put", source, there.url, "--mode", "apend")
-    assert told.code == exits.USAGE
-    assert "'append'" in told.err
 
 
 @pytest.mark.parametrize("verb", ["create_upload", "put_part", "put"])
@@ -218,12 +192,10 @@ def test_a_refusal_half_way_leaves_nothing(
 ) -> None:
     """The third such request is refused: nothing is visible and nothing is open."""
     number = count(1)
-    s3.before = raising(lambda r: r.verb == verb and next(number) == 3, PermissionDenied("no"))
-    told = command("put", source, DEST, "--yes")
-    s3.before = None
+    with refusing(s3, lambda r: r.verb == verb and next(number) == 3, PermissionDenied("no")):
+        told = command("put", source, DEST, "--yes")
     assert told.code == exits.FORBIDDEN, told
-    assert visible(s3) == {}
-    assert not s3.open_uploads()
+    assert (visible(s3), s3.open_uploads()) == ({}, ())
 
 
 def test_a_directory_that_changes_after_the_count_is_not_published(
@@ -233,25 +205,23 @@ def test_a_directory_that_changes_after_the_count_is_not_published(
     import_module("magic_committer.cli.put")  # loaded late: the count keeps the function itself
     really = put.files_in
 
-    def grown(*args: object, **more: object) -> object:
+    def grown(*args: Any, **more: Any) -> object:
         (source / "new").write_text("x")
-        return really(*args, **more)  # type: ignore[arg-type]
+        return really(*args, **more)
 
     monkeypatch.setattr("magic_committer.filesystem.put.files_in", grown)
     told = command("put", source, there.url, "--yes")
     assert told.code == exits.FAILED
     assert "changed while it was put" in told.err
-    assert there.data() == {}
-    assert there.left() == []
+    assert (there.data(), there.left()) == ({}, [])
 
 
 def test_a_commit_that_is_not_finished_tells_programs(
     s3: MemoryStore, command: Command, source: Path
 ) -> None:
     """A decided job whose files cannot all be completed: the keys and the remedy, as JSON."""
-    failing(s3, "complete_upload", "site/b/d.html", PermissionDenied("no"))
-    told = command("put", source, DEST, "--yes", "--json")
-    s3.before = None
+    with refusing(s3, "complete_upload site/b/d.html", PermissionDenied):
+        told = command("put", source, DEST, "--yes", "--json")
     assert told.code == exits.BAD_STATE, told
     document = told.json()
     assert document["type"] == "job.unfinished"
@@ -290,11 +260,8 @@ def test_ctrl_c_leaves_nothing(source: Path) -> None:
     assert "nothing of it is visible" in ran.stderr
 
 
-# promote ------------------------------------------------------------------------------------------
-
-
 def test_promote_publishes_what_lies_elsewhere(memory_s3: MemoryStore, command: Command) -> None:
-    """The dry run tells what the run does; the source stays."""
+    """The source stays; a prefix that is mistyped is an error."""
     for name in ("staging/a.csv", "staging/_SUCCESS", "t/old.csv"):
         memory_s3.put_object(name, name.encode())
     way = ("promote", "s3://bucket/staging", "s3://bucket/t", "--mode", "replace")
@@ -304,11 +271,6 @@ def test_promote_publishes_what_lies_elsewhere(memory_s3: MemoryStore, command: 
     report = command(*way, "--yes", "--json").json()
     assert (report["outcome"], report["left_out"]) == ("committed", ["_SUCCESS"])
     assert visible(memory_s3) == {"t/a.csv": b"staging/a.csv", "staging/a.csv": b"staging/a.csv"}
-
-
-def test_promote_finds_nothing_to_publish(memory_s3: MemoryStore, command: Command) -> None:
-    """A prefix that is mistyped is an error, whatever the mode is."""
-    memory_s3.put_object("staging-2/a.csv", b"1")
-    told = command("promote", "s3://bucket/staging", "s3://bucket/t", "--mode", "replace", "--yes")
-    assert told.code == exits.USAGE
-    assert "s3://bucket/staging/ has no object to copy" in told.err
+    wrong = command("promote", "s3://bucket/stag", *way[2:], "--yes")
+    assert wrong.code == exits.USAGE
+    assert "s3://bucket/stag/ has no object to copy" in wrong.err

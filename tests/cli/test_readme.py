@@ -53,8 +53,7 @@ def typed(words: list[str], environment: dict[str, str]) -> str:
 
 
 def test_the_first_five_commands_find_and_remove_a_leak(environment: dict[str, str]) -> None:
-    """Install, find, remove, see that it is gone, set the rule: what the README shows works as it
-    stands, on an upload that another program left."""
+    """What the README shows works as it stands, on an upload that another program left."""
     install, find, remove, expect, ensure = commands()
     assert install[:3] == ["pip", "install", "magic-committer"]
     s3 = outside(moto_options(environment["AWS_ENDPOINT_URL"]))

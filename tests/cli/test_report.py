@@ -39,7 +39,6 @@ from tests.cli.test_tables import Terminal
 from tests.promises.hands import committed_task, raising
 
 PATH = "s3://bucket/table"
-EMPTY = ReportData("s3://bucket/table/", "store", sample_report.NOW, Sums())
 
 VOID = frozenset({"br", "col", "hr", "img", "input", "link", "meta"})
 """Elements without an end tag (HTML standard, "void elements")."""
@@ -88,35 +87,28 @@ def sample() -> Parsed:
     return Parsed(page(sample_report.data()))
 
 
-# Harmless -----------------------------------------------------------------------------------------
-
-
 def test_the_page_runs_and_loads_nothing(sample: Parsed) -> None:
-    """No script, no frame, no form, no handler; no address but the empty icon; the policy is first
-    of what a policy is for."""
+    """No script, frame, form or handler; no address but the empty icon; the policy is first."""
     allowed = {
         "html", "head", "meta", "title", "link", "style", "body", "header", "main", "section",
         "footer", "h1", "h2", "h3", "p", "span", "small", "time", "dl", "dt", "dd", "div", "figure",
         "figcaption", "ul", "li", "table", "caption", "thead", "tbody", "tr", "th", "td", "details",
     }  # fmt: skip
-    assert {name for name, _ in sample.tags} <= allowed
+    names = [name for name, _ in sample.tags]
+    assert set(names) <= allowed
     addresses = {"href", "src", "srcset", "action", "data", "poster", "background", "style"}
     for name, given in sample.tags:
         assert not [key for key in given if key.startswith("on")]
         assert {k: v for k, v in given.items() if k in addresses} in ({}, {"href": "data:,"}), name
     policy = next(given for given in sample.all("meta") if "http-equiv" in given)
     assert policy == {"http-equiv": "Content-Security-Policy", "content": POLICY}
-    assert [name for name, _ in sample.tags].index("meta") < [n for n, _ in sample.tags].index(
-        "link"
-    )
-    style = "".join(sample.inside["style"])
-    assert not re.search(r"url\(|@import|expression|<", style)
+    assert names.index("meta") < names.index("link")
+    assert not re.search(r"url\(|@import|expression|<", "".join(sample.inside["style"]))
 
 
 @pytest.mark.parametrize("hostile", sample_report.HOSTILE)
 def test_what_a_store_says_is_shown_and_not_obeyed(sample: Parsed, hostile: str) -> None:
-    """A name that holds markup, quotes or control characters stands on the page as text; of a long
-    one both ends."""
+    """A name that holds markup or controls stands on the page as text; of a long one both ends."""
     shown = clean(hostile)
     if len(shown) > KEY_CHARS_MAX:
         assert any(text.startswith(shown[:70]) and "…" in text for text in sample.text)
@@ -125,30 +117,23 @@ def test_what_a_store_says_is_shown_and_not_obeyed(sample: Parsed, hostile: str)
         assert shown in sample.text
 
 
-def test_no_invisible_character_is_on_the_page() -> None:
-    """Neither a control nor a format character (bidirectional overrides) but the last newline; the
-    same data give the same page."""
-    written = page(sample_report.data())
-    assert written == page(sample_report.data())
-    style = (files("magic_committer.cli") / "report.css").read_text("utf-8")
-    found = {c for c in written.replace(style, "") if unicodedata.category(c) in ("Cc", "Cf")}
-    assert found <= {"\n"}
-
-
 def test_text_cannot_become_markup() -> None:
-    """Every text of the data that is told, each holding markup and quotes, stands in the page as
-    text or as an attribute's value; none of it becomes an element or an attribute."""
-    evil = "'\"><b onclick=x>&\x1b[2J"
+    """No text becomes an element, an attribute, or an invisible character."""
+    evil = "'\"><b onclick=x>&\x1b[2J\u202e"
     upload = FoundUpload(evil, evil, "foreign", job=evil, near=True, note=evil, age=1.0, bytes=1)
     sums = Sums()
     sums.add(upload)
     job = FoundJob(evil, evil, "ours", state=evil, would=evil, problem=evil)
     data = ReportData(evil, evil, 1.0, sums, [upload], [job], [evil])
-    parsed = Parsed(page(data))
+    written = page(data)
+    parsed = Parsed(written)
     assert not parsed.all("b")
     assert not [given for _, given in parsed.tags if "onclick" in given]
     assert sum(text.count(clean(evil)) for text in parsed.text) >= 11
-    assert "\x1b" not in "".join(parsed.text)
+    style = (files("magic_committer.cli") / "report.css").read_text("utf-8")
+    found = {c for c in written.replace(style, "") if unicodedata.category(c) in ("Cc", "Cf")}
+    assert found <= {"\n"}
+    assert written == page(data)
 
 
 def test_a_template_marks_nothing_as_safe() -> None:
@@ -157,17 +142,13 @@ def test_a_template_marks_nothing_as_safe() -> None:
     assert not re.search(r"\|\s*safe|autoescape|Markup|https?:", template)
 
 
-# Readable -----------------------------------------------------------------------------------------
-
-
 def test_the_page_is_accessible(sample: Parsed) -> None:
-    """A language, one h1, no level skipped, captions, scopes,
-    ids that are unique and that exist where they are named."""
+    """A language, one h1, no level skipped, captions, scopes, and ids that exist once."""
     assert sample.all("html") == [{"lang": "en"}]
-    levels = [int(name[1]) for name, _ in sample.tags if re.fullmatch(r"h[1-6]", name)]
+    names = [name for name, _ in sample.tags]
+    levels = [int(name[1]) for name in names if re.fullmatch(r"h[1-6]", name)]
     assert (levels[0], levels.count(1)) == (1, 1)
     assert all(after <= before + 1 for before, after in pairwise(levels))
-    names = [name for name, _ in sample.tags]
     assert names.count("caption") == names.count("table") == names.count("thead") == 3
     assert all(given.get("scope") in ("row", "col") for given in sample.all("th"))
     ids = [given["id"] for _, given in sample.tags if "id" in given]
@@ -175,6 +156,11 @@ def test_the_page_is_accessible(sample: Parsed) -> None:
     naming = ("aria-labelledby", "aria-describedby")
     named = [given[key] for _, given in sample.tags for key in naming if key in given]
     assert set(named) <= set(ids)
+    empty = Parsed(page(ReportData(PATH, "store", sample_report.NOW, Sums())))
+    assert not empty.all("table")
+    assert {"No upload is open", "No job has a directory"} <= set(
+        re.findall("No upload is open|No job has a directory", " ".join(empty.text))
+    )
 
 
 def luminance(colour: str) -> float:
@@ -199,25 +185,12 @@ def test_colours_have_contrast(scheme: str) -> None:
         assert (high + 0.05) / (low + 0.05) >= least, (front, ground)
 
 
-def test_nothing_is_said_plainly() -> None:
-    """Of an empty path the page says so, without tables."""
-    parsed = Parsed(page(EMPTY))
-    text = " ".join(parsed.text)
-    assert "No upload is open" in text
-    assert "No job has a directory" in text
-    assert not parsed.all("table")
-
-
-# Counted ------------------------------------------------------------------------------------------
-
-
 def test_sums_are_exact() -> None:
     """Every sum is that of the uploads themselves."""
     uploads = [
         FoundUpload(
-            f"k{n}", f"u{n}", OWNER_CLASSES[n % 6],
-            age=None if n % 7 == 0 else float(n * n * 977),
-            bytes=None if n % 5 == 0 else n * 7919 % 101,
+            f"k{n}", f"u{n}", OWNER_CLASSES[n % 6], age=float(n * n * 977) if n % 7 else None,
+            bytes=n * 7919 % 101 if n % 5 else None,
         )
         for n in range(200)
     ]  # fmt: skip
@@ -227,8 +200,7 @@ def test_sums_are_exact() -> None:
     for name in CLASSES:
         mine = [u for u in uploads if u.owner_class == name]
         held = sums.of(name)
-        assert held.uploads == len(mine)
-        assert held.bytes == sum(u.bytes or 0 for u in mine)
+        assert (held.uploads, held.bytes) == (len(mine), sum(u.bytes or 0 for u in mine))
         assert held.bytes_unknown == sum(u.bytes is None for u in mine)
     assert sums.all.uploads == 200 == sum(sums.of(name).uploads for name in CLASSES)
     old = [u for u in uploads if u.owner_class in ("foreign", "hadoop") and (u.age or 0) >= 604_800]
@@ -237,18 +209,11 @@ def test_sums_are_exact() -> None:
 
 
 def test_more_uploads_than_are_listed_are_counted(sample: Parsed) -> None:
-    """The page knows each class of uploads, lists as many as asked for, and says how many more
-    there are."""
+    """The page lists as many as asked for, and says how many more there are."""
     assert set(CLASSES) == set(OWNER_CLASSES)
     count = len(sample_report.uploads())
     more = f"and {count - 25:,} more: magic-committer uploads list"
     assert {more, f"{count:,}"} <= set(sample.text)
-
-
-def test_jobs_that_wait_are_marked() -> None:
-    """A job needs care unless nothing is to be done about it."""
-    jobs = sample_report.jobs()
-    assert [needs_care(job) for job in jobs] == [False, True, True, False, True, True]
 
 
 @pytest.mark.parametrize(
@@ -260,17 +225,13 @@ def test_jobs_that_wait_are_marked() -> None:
     ],
 )  # fmt: skip
 def test_what_waits_goes_by_what_recovery_would_do(state: State, age: float, waits: bool) -> None:
-    """Of the library's own sentences for each state: a job waits unless it may be alive or is
-    closed."""
+    """A job waits unless it may be alive or is closed."""
     record = JobRecord.running(
         id="j", uuid="u", nonce="n", terms=USUAL_TERMS, given_id=False, started=0.0
     )
     record = structs.replace(record, state=state, outcome="committed")
     job = FoundJob("j", PATH, "ours", state=state, would=would_do(record, age, 50.0))
     assert needs_care(job) is waits
-
-
-# The command --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -288,8 +249,7 @@ def used(memory_s3: MemoryStore) -> MemoryStore:
 def test_the_page_is_of_the_store_and_changes_nothing(
     command: Command, used: MemoryStore, tmp_path: Path
 ) -> None:
-    """It counts the uploads and jobs under the path, and goes to stdout, or whole to a file, with
-    nothing beside it; what removes old uploads can be pasted."""
+    """It goes to stdout, or whole to a file with nothing beside it, also without the uploads."""
     before = (used.keys(), used.open_uploads())
     told = command("report", PATH)
     assert (told.code, told.err) == (exits.OK, "")
@@ -305,25 +265,16 @@ def test_the_page_is_of_the_store_and_changes_nothing(
     told = command("report", PATH, "-o", file)
     assert (told.code, told.out, list(tmp_path.iterdir())) == (exits.OK, "", [file])
     assert "table/<b>.csv" in Parsed(file.read_text("utf-8")).text
-
-
-def test_a_page_that_cannot_be_written_is_an_error(
-    command: Command, used: MemoryStore, tmp_path: Path
-) -> None:
-    """The exit code says so, and a sentence with the file's name, with ``--quiet`` too; so is a
-    format for programs."""
-    told = command("report", PATH, "--quiet", "-o", tmp_path / "no" / "report.html")
-    assert told.code == exits.NOT_FOUND
-    assert "report.html could not be written" in told.err
-    told = command("report", PATH, "--format", "json")
-    assert (told.code, told.out) == (exits.USAGE, "")
+    used.before = raising("list_uploads", NotSupported("no listing"))
+    text = Parsed(command("report", PATH).out).text
+    assert any("no listing" in line for line in text)
+    assert {"done", "running"} <= set(text)
 
 
 def test_a_page_goes_to_a_file_a_pipe_or_a_device(
     command: Command, used: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A device or a pipe with a name is written to, and not replaced; a terminal shows no page, and
-    is told so."""
+    """A pipe is written to, and not replaced; a terminal or a program gets no page."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     read: list[bytes] = []
@@ -333,15 +284,11 @@ def test_a_page_goes_to_a_file_a_pipe_or_a_device(
     reader.join()
     assert read[0].startswith(b"<!DOCTYPE html>")
     assert pipe.is_fifo()
+    told = command("report", PATH, "--quiet", "-o", tmp_path / "no" / "report.html")
+    assert told.code == exits.NOT_FOUND
+    assert "report.html could not be written" in told.err
+    told = command("report", PATH, "--format", "json")
+    assert (told.code, told.out) == (exits.USAGE, "")
     monkeypatch.setattr("magic_committer.cli.output.Output.stream", Terminal())
     told = command("report", PATH)
-    assert (told.code, told.out) == (exits.USAGE, "")
-    assert "-o FILE" in told.err
-
-
-def test_a_store_without_a_listing_is_told_of(command: Command, used: MemoryStore) -> None:
-    """Where open uploads cannot be listed, jobs are told all the same."""
-    used.before = raising(lambda r: r.verb == "list_uploads", NotSupported("no listing"))
-    text = Parsed(command("report", PATH).out).text
-    assert any("no listing" in line for line in text)
-    assert {"done", "running"} <= set(text)
+    assert (told.code, told.out, "-o FILE" in told.err) == (exits.USAGE, "", True)

@@ -15,13 +15,12 @@ from rich.cells import cell_len
 
 import magic_committer as mc
 from magic_committer._runtime import Progress
-from magic_committer.cli import output
 from magic_committer.cli.output import Column, Output
 from magic_committer.cli.shell import shown_progress
 from magic_committer.hadoop.paths import unique_name
 from magic_committer.stores.memory import MemoryStore
 from tests.cli.conftest import Command
-from tests.promises.hands import At, Crash, control, crash
+from tests.promises.hands import committed_task, control, dies_at
 
 WIDTHS = (80, 120, 200)
 KEYS = (
@@ -59,14 +58,9 @@ def printed(rows: list[dict[str, Any]], width: int | None, *columns: Column) -> 
     return re.sub(r"\x1b\[\d*m", "", stream.getvalue()).splitlines()
 
 
-# Keys ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("width", [*WIDTHS, None])
 def test_a_key_is_in_one_piece(width: int | None) -> None:
-    """Each key ends a line, whole, however narrow the terminal is; no line ends in a blank, or is
-    wider than the terminal, but for one that has a key alone which is itself too long. Each reason
-    stands below the table once, by a number that its rows show; a row without one shows nothing."""
+    """However narrow the terminal is; a line is wider only for a key that is alone on it."""
     lines = printed(ROWS, width)
     for key in KEYS:
         assert sum(line.endswith(f"  {key}") for line in lines) == 1, key
@@ -81,25 +75,15 @@ def test_a_key_is_in_one_piece(width: int | None) -> None:
 
 
 def test_a_key_that_fits_beside_nothing_gets_its_own_line() -> None:
-    """Below what is told of it."""
+    """Below what is told of it; a column in which no row has anything takes no place."""
     key = "k" * 70
     assert printed([row(key)], 80) == [
         "class   job           parts  would", "  key", "orphan  nightly-0000     12  [1]",
         f"  {key}", "[1] abort it",
     ]  # fmt: skip
-
-
-def test_an_empty_column_is_left_out() -> None:
-    """A column in which no row has anything takes no place."""
+    assert printed([{"key": 2 * key}], 80)[-1].strip() == 2 * key
     lines = printed([{**row("t/a.csv"), "job": ""}], None)
     assert lines[0].split() == ["class", "parts", "would", "key"]
-
-
-def test_a_key_alone_gets_its_own_line() -> None:
-    """Where no other column has anything."""
-    key = "k" * 90
-    lines = printed([{"key": key}], 80)
-    assert lines[-1].strip() == key
 
 
 @pytest.mark.parametrize(("rows", "times"), [(5, 1), (60, 2)])
@@ -111,13 +95,9 @@ def test_what_stands_above_a_long_table_stands_below_it_too(rows: int, times: in
     assert stream.getvalue().count("So many") == times
 
 
-# Reasons and prose --------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("width", [*WIDTHS, None])
 def test_prose_is_wrapped_between_words(width: int | None) -> None:
-    """A column of sentences is as wide as what is left, each line below the one above. In a pipe it
-    is one line: each row of a table is a line for grep."""
+    """Each line below the one above; in a pipe it is one line, for grep."""
     words = " ".join(f"word{number}" for number in range(60))
     columns = (Column("name"), Column("told", prose=True))
     lines = printed([{"name": "append", "told": words}], width, *columns)
@@ -142,9 +122,6 @@ def test_colours_are_rich_s(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not re.search(r"\x1b\[3\d", shown(Terminal()))
 
 
-# Many ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("how", ["table", "json", "jsonl", "csv"])
 def test_memory_does_not_grow_with_the_rows(how: Any) -> None:
     """A hundred thousand rows are printed as they come; a table has the first 1,000 of them."""
@@ -163,12 +140,6 @@ def test_memory_does_not_grow_with_the_rows(how: Any) -> None:
     assert peak < 20_000_000
 
 
-def test_a_table_tells_how_many_rows_it_does_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And how to see them."""
-    monkeypatch.setattr(output, "ROWS_MAX", 2)
-    assert printed(ROWS, None)[-1] == "and 3 more: --format jsonl has all"
-
-
 @pytest.mark.parametrize("how", ["table", "json", "jsonl", "csv"])
 def test_what_was_done_before_a_failure_is_told(how: Any) -> None:
     """The rows before it are printed, in a document that is whole; then the error goes on."""
@@ -178,14 +149,12 @@ def test_what_was_done_before_a_failure_is_told(how: Any) -> None:
         raise ZeroDivisionError
 
     out = io.StringIO()
+    printer, fields = Output(how, out), tuple(ROWS[0])
     with pytest.raises(ZeroDivisionError):
-        Output(how, out).rows(
-            "row", COLUMNS, rows(), fields=tuple(ROWS[0]), closing=lambda: "all of them"
-        )
+        printer.rows("row", COLUMNS, rows(), fields=fields, closing=lambda: "all of them")
     assert "t/a.csv" in out.getvalue()
     assert "all of them" not in out.getvalue()
-    if how == "json":
-        assert len(orjson.loads(out.getvalue())["rows"]) == 1
+    assert how != "json" or len(orjson.loads(out.getvalue())["rows"]) == 1
 
 
 def test_a_result_never_runs_into_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,21 +171,14 @@ def test_a_result_never_runs_into_a_bar(monkeypatch: pytest.MonkeyPatch) -> None
         assert before.endswith("\x1b[2K"), before[-40:]
 
 
-# Commands -----------------------------------------------------------------------------------------
-
-
 def keys_of(store: MemoryStore, length: int) -> dict[str, str]:
     """Keys of so many characters: of a file of a running job, of an upload without a job, and of a
     file that a decided job has lost."""
     keys = {name: f"t/{name}".ljust(length, "k") for name in ("running", "lost")}
     for name, key in keys.items():
         job = mc.start("s3://bucket/t", job_id=name, track="s3", accept="listing")
-        with job.task("1") as task, task.open(key.removeprefix("t/")) as file:
-            file.write(b"x")
-    At(store, lambda request: request.verb == "complete_upload", crash)
-    with pytest.raises(Crash):
-        job.commit()
-    store.before = None
+        committed_task(job, "1", {key.removeprefix("t/"): b"x"})
+    dies_at(store, "complete_upload", job.commit)
     store.drop_upload(store.open_uploads(keys["lost"])[0].upload_id)
     orphan = f"t/{unique_name('k' * (length - 38), '0' * 32)}"
     store.start_upload(orphan)

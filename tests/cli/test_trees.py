@@ -45,20 +45,15 @@ class Disk:
             inner, runtime = job._committer().job, Runtime(watched, ThreadPool(0))
             with pytest.raises(Killed):
                 ManifestCommitter(runtime, inner, Options(), BlockSource()).commit_job(results)
-        assert self.state(job) == state
+        assert mc.attach(self.url, job.id).state == state
         return job
-
-    def state(self, job: mc.Job) -> str:
-        return str(mc.attach(self.url, job.id).state)
-
-    def data(self) -> dict[str, bytes]:
-        paths = (path for path in self.root.rglob("*") if path.is_file())
-        named = {path.relative_to(self.root).as_posix(): path for path in paths}
-        return {name: path.read_bytes() for name, path in named.items() if not is_hidden(name)}
 
     def everything(self) -> dict[str, bytes]:
         paths = (path for path in self.root.rglob("*") if path.is_file())
-        return {str(path): path.read_bytes() for path in paths}
+        return {path.relative_to(self.root).as_posix(): path.read_bytes() for path in paths}
+
+    def data(self) -> dict[str, bytes]:
+        return {name: body for name, body in self.everything().items() if not is_hidden(name)}
 
 
 @pytest.fixture
@@ -67,18 +62,13 @@ def disk(tmp_path: Path) -> Disk:
     return Disk(tmp_path / "a b" / "t")
 
 
-# Looking ------------------------------------------------------------------------------------------
-
-
 def test_a_job_is_listed_and_shown(disk: Disk, command: Command) -> None:
-    """State, age, files, what a recovery would do, and a file that somebody removed; nothing
-    changes. It is unresolved, and may be accepted by pasting."""
+    """Nothing changes, and what is unresolved may be accepted by pasting."""
     job = disk.job("committing", "mine")
     (disk.root / "1.csv").unlink()
     before = disk.everything()
     listed = command("job", "list", disk.url, "--json")
-    (row,) = listed.json()["rows"]
-    (found,) = mc.inspect(disk.url)
+    (row,), (found,) = listed.json()["rows"], mc.inspect(disk.url)
     assert (listed.code, row["id"], row["kind"], row["state"]) == (0, "mine", "ours", "committing")
     assert row["would"] == found.would
     shown = command("job", "show", disk.url, "mine", "--json").json()
@@ -92,7 +82,7 @@ def test_a_job_is_listed_and_shown(disk: Disk, command: Command) -> None:
     (accepting,) = [words for words in pasted(stuck.err) if "--accept" in words]
     assert command(*accepting, "--yes").code == exits.OK
     assert disk.data() == {"2.csv": b"xx"}
-    assert disk.state(job) == "closed"
+    assert mc.attach(disk.url, job.id).state == "closed"
     marker = command("inspect", f"{disk.url}_SUCCESS", "--json").json()
     assert marker["type"] == "success"
 
@@ -100,23 +90,22 @@ def test_a_job_is_listed_and_shown(disk: Disk, command: Command) -> None:
 def test_several_paths_and_those_below_them(
     disk: Disk, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Jobs of several destinations of either kind in one list; `--recursive` finds those below, and
-    says what it has not looked at; a cleanup ends them."""
+    """Of either kind in one list; what was not looked at is said; a cleanup ends them."""
     deeper = Disk(disk.root / "days" / "new one")
     disk.job("running", "upper")
     deeper.job("committing", "lower")
-    only = command("job", "list", disk.url, "--json").json()
-    assert [row["id"] for row in only["rows"]] == ["upper"]
-    both = command("job", "list", disk.url, "--recursive", "--json").json()
-    found = {(row["id"], row["dest"]) for row in both["rows"]}
-    assert found == {("upper", disk.url), ("lower", deeper.url)}
+
+    def listed(*words: str) -> list[tuple[str, str]]:
+        rows = command("job", "list", disk.url, *words, "--json").json()["rows"]
+        return [(row["id"], row["dest"]) for row in rows]
+
+    assert listed() == [("upper", disk.url)]
+    assert set(listed("--recursive")) == {("upper", disk.url), ("lower", deeper.url)}
     above = f"{tmp_path.as_uri()}/"
-    nothing = command("job", "list", above)
-    assert f"only {above} itself was looked at" in nothing.err
+    assert f"only {above} itself was looked at" in command("job", "list", above).err
     with memory_store("bucket"):
         mc.start("s3://bucket/t", job_id="on-s3")
-        mixed = command("job", "list", disk.url, "s3://bucket/t", "--json").json()
-    assert [row["id"] for row in mixed["rows"]] == ["upper", "on-s3"]
+        assert [name for name, _ in listed("s3://bucket/t")] == ["upper", "on-s3"]
     before = disk.everything()
     monkeypatch.setattr(SystemClock, "now", lambda _: time.time() + 2 * 86_400)
     clean = ("cleanup", disk.url, "--recursive", "--json")
@@ -125,13 +114,8 @@ def test_several_paths_and_those_below_them(
     done = command(*clean)
     for rows in (dry["rows"], done.json()["rows"]):
         assert [row["jobs_recovered"] for row in rows] == [1, 1]
-    assert (done.code, disk.data()) == (
-        exits.OK,
-        {f"days/new one/{n}.csv": b"x" * n for n in (1, 2)},
-    )
-
-
-# What is not for files ----------------------------------------------------------------------------
+    files = {f"days/new one/{n}.csv": b"x" * n for n in (1, 2)}
+    assert (done.code, disk.data()) == (exits.OK, files)
 
 
 @pytest.mark.parametrize(
@@ -139,43 +123,37 @@ def test_several_paths_and_those_below_them(
     [
         "uploads list {}", "uploads abort {}", "uploads expect {} 0", "report {}", "doctor {}",
         "lifecycle show {}",
+        "job commit {} h --adopt --yes --dead-after 0", "job abort {} h --adopt --yes",
+        "job recover {} h --adopt --yes --dead-after 0",
     ],
 )  # fmt: skip
 def test_commands_about_what_s3_alone_has_refuse(disk: Disk, command: Command, words: str) -> None:
     """A sentence, exit code 2, and nothing is done."""
     disk.job("running", "mine")
+    (disk.root / "__magic_job-h").mkdir(parents=True)
+    (disk.root / "__magic_job-h" / "x").touch()
     before = disk.everything()
     told = command(*(word.format(disk.url) for word in words.split()))
-    assert told.code == exits.USAGE
-    assert "this command is about what only S3 has" in " ".join(told.err.split())
+    says = "Hadoop's magic committer" if "--adopt" in words else "is about what only S3 has"
+    assert (told.code, says in " ".join(told.err.split())) == (exits.USAGE, True)
     assert disk.everything() == before
 
 
-@pytest.mark.parametrize("verb", ["commit", "abort", "recover"])
-def test_no_hadoop_job_is_adopted_on_a_disk(disk: Disk, command: Command, verb: str) -> None:
-    """There are no jobs of Hadoop's magic committer there."""
-    (disk.root / "__magic_job-hadoops").mkdir(parents=True)
-    (disk.root / "__magic_job-hadoops" / "x").touch()
-    before = disk.everything()
-    told = command("job", verb, disk.url, "hadoops", "--adopt", "--yes", "--dead-after", 0)
-    assert told.code == exits.USAGE, told.err
-    assert "Hadoop's magic committer" in " ".join(told.err.split())
-    assert disk.everything() == before
-
-
-@pytest.mark.parametrize("scheme", ["abfs", "smb"])
-def test_a_file_system_that_cannot_decide_is_refused(command: Command, scheme: str) -> None:
-    """With the reason, before anything is done."""
-    told = command("job", "list", f"{scheme}://host/x")
-    assert told.code == exits.USAGE
-    assert "cannot be committed to by renames" in " ".join(told.err.split())
-
-
-@pytest.mark.parametrize("path", ["file://host/x", "file:///", "file:///a/../b"])
-def test_a_url_of_no_directory_is_refused(command: Command, path: str) -> None:
-    """Exit code 2, with how to write it."""
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("abfs://host/x", "cannot be committed to by renames"),
+        ("smb://host/x", "cannot be committed to by renames"),
+        ("file://host/x", ""),
+        ("file:///", ""),
+        ("file:///a/../b", ""),
+    ],
+)
+def test_a_destination_that_can_be_none_is_refused(command: Command, path: str, says: str) -> None:
+    """With the reason, or how to write it, before anything is done."""
     told = command("job", "list", path)
     assert told.code == exits.USAGE
+    assert says in " ".join(told.err.split())
 
 
 @pytest.mark.parametrize("words", ["cleanup --dry-run", "cleanup", "job list", "report"])

@@ -37,8 +37,7 @@ def store(clock: PatientClock) -> Iterator[MemoryStore]:
 def test_each_is_told_and_only_those_go_whose_job_is_over(
     command: Command, store: MemoryStore, clock: PatientClock
 ) -> None:
-    """Each of 5,000 is of its true class; abort takes those of dead jobs and orphans that are old
-    enough, and nothing else; with --older-than 0 also those without an age."""
+    """Each of 5,000 is of its true class; with --older-than 0 also those without an age go."""
     made = Maker(store, threads=0).make(TOTAL)
     clock.ahead += 7200.0  # the live job has just said that it lives
     assert len(made.all()) == TOTAL

@@ -14,14 +14,11 @@ from magic_committer.cli import exits
 from magic_committer.commit.steps import LOOK_SECONDS_MAX
 from magic_committer.errors import PermissionDenied, Unanswered
 from magic_committer.hadoop.paths import unique_name
-from magic_committer.stores.base import Part, UploadInfo
+from magic_committer.stores.base import Part
 from magic_committer.stores.memory import Request
-from tests.cli.conftest import Command
 from tests.cli.shop import DAY, DEST, GONE, HOUR, Shop, planned
 from tests.hadoops import RELEASES, leave_job
-from tests.promises.hands import At, dies_at, visible
-
-# Exactly what was shown ---------------------------------------------------------------------------
+from tests.promises.hands import At, Nth, dies_at, visible
 
 
 def test_what_grew_old_while_the_operator_thought_is_not_aborted(shop: Shop) -> None:
@@ -37,64 +34,24 @@ def test_what_grew_old_while_the_operator_thought_is_not_aborted(shop: Shop) -> 
     assert (told, shop.open()) == ([("aborted", shown)], {younger})
 
 
-@pytest.mark.parametrize("sizes", [True, False])
-def test_what_has_ended_is_told_and_uses_up_nothing(shop: Shop, sizes: bool) -> None:
-    """Uploads that a listing shows and that have ended are `gone`; all others that were counted are
-    aborted, with sizes or without."""
-    orphans = set(shop.orphans(3))
-    shop.store.ghosts = tuple(
-        UploadInfo(f"t/{unique_name(f'a{number}.csv', GONE)}", f"ghost{number}", shop.clock.now())
-        for number in range(3)
-    )
-    shop.later(DAY)
-    told: dict[str, set[str]] = {}
-    for cleared in planned(sizes=sizes).run():
-        told.setdefault(cleared.action, set()).add(cleared.found.upload_id)
-    assert told == {"aborted": orphans, "gone": {one.upload_id for one in shop.store.ghosts}}
-    assert shop.open() == set()
-
-
-def test_one_that_ends_between_the_question_and_its_abort_has_its_row(
-    command: Command, shop: Shop
-) -> None:
-    """As many rows as were chosen: one of them says `gone`."""
-    orphans = shop.orphans(3)
-    shop.later(DAY)
-    At(shop.store, lambda r: r.verb == "list_parts", lambda: shop.store.drop_upload(orphans[0]))
-    ran = command("uploads", "abort", DEST, "--yes", "--format", "json")
-    actions = {row["upload_id"]: row["action"] for row in ran.json()["rows"]}
-    assert actions == dict(zip(orphans, ("gone", "aborted", "aborted"), strict=True))
-    assert (ran.code, ran.json()["summary"]["chosen"]) == (exits.OK, 3)
-
-
 @pytest.mark.parametrize("how", ["json", "jsonl"])
-def test_a_listing_that_fails_half_way_hides_no_abort(
-    command: Command, shop: Shop, how: str
-) -> None:
-    """The rows of what was aborted are printed all the same, then the error is told (48); the next
-    run does the rest."""
+def test_a_listing_that_fails_half_way_hides_no_abort(shop: Shop, how: str) -> None:
+    """The rows of what was aborted are printed, then the error; the next run does the rest."""
     shop.store._bucket.page_keys = 2
     orphans = shop.orphans(4)
     shop.later(DAY)
-    pages = 0
-
-    def fail(request: Request) -> None:
-        nonlocal pages
-        pages += request.verb == "list_uploads" and request.key == "t/"
-        if pages == 6:  # the second of the third listing: of the run
-            raise Unanswered("gone away")
-
-    shop.store.before = fail
-    ran = command("uploads", "abort", DEST, "--yes", "--format", how)
+    page = Nth(6)  # the second of the third listing: of the run
+    At(
+        shop.store,
+        lambda r: (r.verb, r.key) == ("list_uploads", "t/") and page(r),
+        Unanswered("gone away"),
+    )
+    ran = shop.abort("--format", how)
     assert (ran.code, shop.open()) == (exits.NO_ANSWER, set(orphans[2:]))
     assert "gone away" in ran.err
     assert all(one in ran.out for one in orphans[:2])
-    shop.store.before = None
-    assert command("uploads", "abort", DEST, "--yes").code == exits.OK
+    assert shop.abort().code == exits.OK
     assert shop.open() == set()
-
-
-# Many requests at once ----------------------------------------------------------------------------
 
 
 @pytest.fixture(params=[False, True], ids=["verbs", "at_once"])
@@ -111,9 +68,7 @@ def forty(request: pytest.FixtureRequest, shop: Shop) -> dict[str, str]:
 
 
 def test_every_answer_is_the_same_by_verbs_and_at_once(shop: Shop, forty: dict[str, str]) -> None:
-    """Of forty uploads some have ended, were completed, have changed, may not be aborted, may not
-    be listed, or lost the answer to their abort: each that the run still lists is told for what it
-    is, and the progress counts each once."""
+    """Each of forty is told for what became of it; the progress counts each once."""
     noted: list[Progress] = []
     store, keys = shop.store, list(forty)
     plan = planned(DAY / 2, sizes=False, progress=noted.append)
@@ -155,8 +110,7 @@ def test_every_answer_is_the_same_by_verbs_and_at_once(shop: Shop, forty: dict[s
 def test_what_is_completed_while_the_caller_pauses_is_not_aborted(
     shop: Shop, forty: dict[str, str]
 ) -> None:
-    """Each abort follows from a look that is younger than two seconds, also where whoever prints
-    the rows takes longer: what was completed meanwhile is told as gone, and its object stays."""
+    """No abort follows from a look that is older than two seconds: it is gone, and visible."""
     store, told, others = shop.store, dict[str, str](), dict[str, str]()
     with closing(planned(DAY / 2, sizes=False).run()) as cleared:  # type: ignore[type-var]  # a generator
         for one in cleared:
@@ -173,8 +127,7 @@ def test_what_is_completed_while_the_caller_pauses_is_not_aborted(
 
 
 def test_each_abort_has_its_own_look_right_before_it(shop: Shop, forty: dict[str, str]) -> None:
-    """Of each upload the listing of its key is asked for, then its parts, then it is aborted, then
-    its parts are asked for again: at once as by verbs."""
+    """Listing of its key, parts, abort, parts again: at once as by verbs."""
     plan, seen = planned(DAY / 2, sizes=False), defaultdict[str, list[str]](list)
     shop.store.after = lambda request, answer: seen[request.key].append(request.verb)
     assert {one.action for one in plan.run()} == {"aborted"}
@@ -182,24 +135,15 @@ def test_each_abort_has_its_own_look_right_before_it(shop: Shop, forty: dict[str
     assert {key: seen[key] for key in forty} == dict.fromkeys(forty, right)
 
 
-# Owners that move ---------------------------------------------------------------------------------
-
-
-def test_an_upload_that_begins_during_the_survey_keeps_its_job(
-    command: Command, shop: Shop
-) -> None:
-    """A job that was taken for dead and begins an upload is not dead: it stays, with all of its
-    uploads, and can commit."""
+def test_an_upload_that_begins_during_the_survey_keeps_its_job(shop: Shop) -> None:
+    """A job that begins an upload is not dead: it stays with all its uploads, and can commit."""
     job = mc.start(DEST, job_id="j")
-    old = shop.store.start_upload(f"t/{unique_name('a.csv', job.uuid)}")
+    names = [f"t/{unique_name(name, job.uuid)}" for name in ("a.csv", "b.csv")]
+    old = shop.store.start_upload(names[0])
     shop.later(3 * DAY)
     late: list[str] = []
-    begins = At(
-        shop.store,
-        lambda r: r.verb == "list",
-        lambda: late.append(shop.store.start_upload(f"t/{unique_name('b.csv', job.uuid)}")),
-    )
-    ran = command("uploads", "abort", DEST, "--yes")
+    begins = At(shop.store, "list", lambda: late.append(shop.store.start_upload(names[1])))
+    ran = shop.abort()
     assert begins.done
     assert (ran.code, shop.open()) == (exits.OK, {old, *late})
     assert "1 of its 2 uploads are not meant" in ran.err
@@ -209,8 +153,7 @@ def test_an_upload_that_begins_during_the_survey_keeps_its_job(
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_hadoop_job_that_is_adopted_meanwhile_keeps_its_uploads(shop: Shop, release: str) -> None:
-    """Between the look and the abort it was adopted, and decided to commit: no upload is aborted,
-    and recovery makes all its files visible."""
+    """It has decided to commit: recovery makes all its files visible."""
     hadoops = leave_job(shop.store, release)
     shop.later(3 * DAY)
     plan = planned(hadoop=True)
@@ -229,8 +172,7 @@ def test_a_hadoop_job_that_is_adopted_meanwhile_keeps_its_uploads(shop: Shop, re
 def test_a_listing_that_lags_behind_costs_no_object(
     shop: Shop, job_id: str | None, sizes: tuple[str, ...]
 ) -> None:
-    """An upload that is shown, but was completed, is told as `gone` and not aborted, whether its
-    job's record is closed or gone."""
+    """A completed upload that is shown is `gone`, whether its job's record is there or not."""
     job = mc.start(DEST, job_id=job_id)
     shop.store.requests.clear()  # the proof of the store
     with job.task("1") as task, task.open("a.csv", unique=True) as f:

@@ -68,10 +68,15 @@ def until_open(start: str) -> None:
         time.sleep(0.05)
 
 
+def die() -> None:
+    """Kill this process by SIGKILL."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def killed_once(mark: str) -> None:
     """Kill this process by SIGKILL, the first time. ``mark`` is a file that is not there yet."""
     try:
         Path(mark).touch(exist_ok=False)
     except FileExistsError:
         return
-    os.kill(os.getpid(), signal.SIGKILL)
+    die()

@@ -48,8 +48,7 @@ def airflow(server: Bucket, tmp_path_factory: pytest.TempPathFactory) -> Callabl
 
 
 def test_each_step_is_tried_again(server: Bucket, airflow: Callable[[str], Any]) -> None:
-    """The first answer of every step is lost: Airflow runs it again, and each part is there
-    once."""
+    """The first answer of a step is lost: each part is there once."""
     said = airflow("lost")
     assert said["state"] == "success"
     assert said["calls"] == dict.fromkeys(("start", *PARTS, "commit", "abort"), 2)
@@ -60,8 +59,7 @@ def test_each_step_is_tried_again(server: Bucket, airflow: Callable[[str], Any])
 def test_a_run_with_a_part_that_fails_changes_nothing(
     server: Bucket, airflow: Callable[[str], Any]
 ) -> None:
-    """Airflow gives it up after its tries, and tears the job down: the run has failed, what was
-    visible stays as it was, and nothing is open."""
+    """Airflow gives it up after its tries, and tears the job down."""
     before = [key for key in server.keys("sales") if key.endswith(".csv")]
     said = airflow("fails")
     assert said["state"] == "failed"

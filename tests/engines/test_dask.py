@@ -15,7 +15,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.testing import MemoryStore
-from tests.engines.seen import Bucket, killed_once, until_open
+from tests.engines.seen import Bucket, die, killed_once, until_open
 
 dask = pytest.importorskip("dask", reason="Dask is not installed: magic-committer[dask]")
 dd = pytest.importorskip("dask.dataframe", reason="dask[dataframe] is not installed")
@@ -50,15 +50,20 @@ def write_text(task: mc.Task, part: Any) -> int:
         return file.write(f"{part}\n")
 
 
-# By Dask's own schedulers -------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("scheduler", ["sync", "threads"])
 def test_each_partition_is_a_task(memory_s3: MemoryStore, scheduler: str) -> None:
-    """A file for each partition; each row is there once."""
-    report = to_parquet(frame(), TABLE, compute={"scheduler": scheduler})
+    """A file for each that has rows; what was returned is in the order of the parts."""
+    way = {"scheduler": scheduler}
+    report = to_parquet(frame(), TABLE, compute=way)
     assert (report.outcome, report.tasks, report.files) == ("committed", 3, 3)
     assert parquet(memory_s3) == list(range(9))
+    few = frame().map_partitions(lambda part: part[part["n"] < 3], meta=frame()._meta)
+    assert few.npartitions == 3
+    assert to_parquet(few, f"{TABLE}-few", compute=way).files == 1
+    assert parquet(memory_s3, "table-few/") == [0, 1, 2]
+    parts = [dask.delayed(7), 10, dask.delayed(lambda: 100)()]
+    report = write_delayed(parts, TABLE, write_text, compute=way)
+    assert (report.returned, report.files, report.tries) == ((2, 3, 4), 3, 0)
 
 
 def test_the_columns_of_a_frame_become_directories(memory_s3: MemoryStore) -> None:
@@ -76,22 +81,6 @@ def test_pandas_gets_what_is_for_it(memory_s3: MemoryStore) -> None:
     read = pq.ParquetFile(io.BytesIO(memory_s3.body(memory_s3.keys("table/part")[0])))
     assert read.schema_arrow.names == ["n", "day", "__index_level_0__"]
     assert read.metadata.row_group(0).column(0).compression == "ZSTD"
-
-
-def test_a_partition_without_rows_makes_no_file(memory_s3: MemoryStore) -> None:
-    """Three partitions, and rows in the first of them."""
-    few = frame().map_partitions(lambda part: part[part["n"] < 3], meta=frame()._meta)
-    assert few.npartitions == 3
-    assert to_parquet(few, TABLE, compute=HERE).files == 1
-    assert parquet(memory_s3) == [0, 1, 2]
-
-
-def test_what_the_function_returned_is_in_the_report(memory_s3: MemoryStore) -> None:
-    """In the order of the parts, which may be plain values."""
-    parts = [dask.delayed(7), 10, dask.delayed(lambda: 100)()]
-    report = write_delayed(parts, TABLE, write_text, compute=HERE)
-    assert report.returned == (2, 3, 4)
-    assert (report.files, report.tries) == (3, 0)
 
 
 @pytest.mark.parametrize(
@@ -128,8 +117,7 @@ def test_the_recipe_of_its_page(memory_s3: MemoryStore) -> None:
         with_dask.export(frame(), TABLE)
         assert parquet(memory_s3, "day=d1/") == [1, 3, 5, 7]
         lines = import_module("dask.bag").from_sequence(["a", "b", "c"], npartitions=2)
-        report = with_dask.export_lines(lines, TABLE)
-        assert sum(report.returned) == 6
+        assert sum(with_dask.export_lines(lines, TABLE).returned) == 6
         assert parquet(memory_s3) == []
         bad = lines.map(lambda line: 1 / (line != "c"))
         with pytest.raises(ZeroDivisionError):
@@ -138,16 +126,13 @@ def test_the_recipe_of_its_page(memory_s3: MemoryStore) -> None:
     assert not memory_s3.open_uploads()
 
 
-# On a cluster -------------------------------------------------------------------------------------
-
 NO_WORKERS = "distributed.scheduler.no-workers-timeout"
 PATIENT = {NO_WORKERS: "300s", "distributed.comm.timeouts.connect": "300s"}
 
 
 @pytest.fixture(scope="module")
 def cluster(server: Bucket) -> Iterator[Bucket]:
-    """Two worker processes, and the bucket that they write to. A worker that does not come back in
-    time on a busy machine is lost for good; then nothing may wait for one for ever."""
+    """Two worker processes, and the bucket that they write to."""
     distributed = pytest.importorskip("distributed", reason="distributed is not installed")
     with (
         dask.config.set(PATIENT),
@@ -172,18 +157,10 @@ def test_a_call_that_no_worker_is_left_for_ends(memory_s3: MemoryStore) -> None:
     assert memory_s3.keys() == ()
 
 
-def test_workers_write_a_frame(cluster: Bucket) -> None:
-    """Each row is there once."""
-    report = to_parquet(frame(100, 5), "s3://bucket/framed", partition_on=["day"])
-    assert report.tasks == 5
-    assert cluster.column("framed", "n") == list(range(100))
-    assert cluster.open_uploads("framed") == []
-
-
 @pytest.mark.parametrize("when", ["in the middle", "after the attempt"])
 def test_a_killed_worker_is_replaced(cluster: Bucket, tmp_path: Path, when: str) -> None:
-    """By SIGKILL in the middle of its file, or when its attempt has committed and Dask does not
-    know of it: each part is there once, and nothing is open."""
+    """In the middle of its file, or when its attempt has committed and Dask does not know of it:
+    each part is there once, and nothing is open."""
     mark = str(tmp_path / "killed")
     prefix = f"dask-killed-{when.split()[-1]}"
 
@@ -200,10 +177,8 @@ def test_a_killed_worker_is_replaced(cluster: Bucket, tmp_path: Path, when: str)
 
     report = write_delayed(range(6), f"s3://bucket/{prefix}", write)
     assert Path(mark).exists()
-    assert (report.files, report.tasks) == (6, 6)
-    assert report.returned == tuple(range(6))
-    assert cluster.data(prefix) == [f"{number}.csv" for number in range(6)]
-    assert cluster.open_uploads(prefix) == []
+    assert (report.files, report.tasks, report.returned) == (6, 6, tuple(range(6)))
+    assert cluster.left(prefix) == [f"{number}.csv" for number in range(6)]
 
 
 def test_a_call_that_raises_is_tried_again_if_dask_is_told_so(
@@ -218,13 +193,15 @@ def test_a_call_that_raises_is_tried_again_if_dask_is_told_so(
                 Path(mark).touch()
                 raise OSError("not this time")
 
+    dest = "s3://bucket/dask-tries"
     with pytest.raises(OSError, match="not this time"):
-        write_delayed([str(tmp_path / "a")], "s3://bucket/dask-tries", write)
+        write_delayed([str(tmp_path / "a")], dest, write)
     assert cluster.left("dask-tries") == []
-    again = [str(tmp_path / "b")]
-    report = write_delayed(again, "s3://bucket/dask-tries", write, compute={"retries": 1})
-    assert report.files == 1
-    assert cluster.left("dask-tries") == ["a.csv"]
+    report = write_delayed([str(tmp_path / "b")], dest, write, compute={"retries": 1})
+    assert (report.files, cluster.left("dask-tries")) == (1, ["a.csv"])
+    framed = to_parquet(frame(100, 5), f"{dest}/frame", partition_on=["day"])
+    assert framed.tasks == 5
+    assert cluster.column("dask-tries/frame", "n") == list(range(100))
 
 
 def test_a_call_that_always_kills_its_worker_publishes_nothing(cluster: Bucket) -> None:
@@ -235,10 +212,7 @@ def test_a_call_that_always_kills_its_worker_publishes_nothing(cluster: Bucket) 
             file.write(b"x" * 9_000_000)
             if number == 1:
                 until_open("dask-crashes/1")
-                import os
-                import signal
-
-                os.kill(os.getpid(), signal.SIGKILL)
+                die()
 
     with pytest.raises(import_module("distributed").KilledWorker):
         write_delayed(range(2), "s3://bucket/dask-crashes", write)

@@ -19,9 +19,8 @@ import magic_committer as mc
 from magic_committer._runtime import no_progress
 from magic_committer.errors import PermissionDenied
 from magic_committer.job import Job, Task
-from magic_committer.stores.memory import Request
 from magic_committer.testing import MemoryStore
-from tests.promises.hands import DEST, visible
+from tests.promises.hands import DEST, At, raising, refusing, visible
 
 pytestmark = pytest.mark.filterwarnings("default")  # Ray's own
 
@@ -42,11 +41,9 @@ def executors(fn: Write, items: Sequence[Any], tries: int = 1, **terms: Any) -> 
         def submit(self, call: Callable[..., Any], /, *args: Any, **more: Any) -> Future[Any]:
             future: Future[Any] = Future()
             try:
-                results = [call(*args, **more) for _ in range(tries)]
+                future.set_result([call(*args, **more) for _ in range(tries)][-1])
             except BaseException as error:
                 future.set_exception(error)
-            else:
-                future.set_result(results[-1])
             return future
 
     once = tenacity.Retrying(stop=tenacity.stop_after_attempt(1))
@@ -164,19 +161,8 @@ def nothing_is_left(store: MemoryStore) -> bool:
     return not store.keys() and not store.open_uploads()
 
 
-def refused(store: MemoryStore, *verbs: str) -> None:
-    """Let the store refuse requests of some verbs, or all."""
-
-    def refuse(request: Request) -> None:
-        if not verbs or request.verb in verbs:
-            raise PermissionDenied("no", operation=request.verb, key=request.key)
-
-    store.before = refuse
-
-
 def test_each_item_is_there_once(memory_s3: MemoryStore, engine: Engine) -> None:
-    """Also if every try is made twice: the one whose result arrived counts, and no other is left.
-    Two jobs stand beside each other."""
+    """Also if every try is made twice: the one counts whose result arrived."""
     for tries in (1, 2):
         engine(write_number, [3, 4, 5], tries)
         assert memory_s3.open_uploads() == ()
@@ -215,12 +201,12 @@ def test_an_item_that_fails_publishes_nothing(
 
 
 def test_a_decided_job_is_never_aborted(memory_s3: MemoryStore, engine: Engine) -> None:
-    """The store fails in the middle of the commit, and the engine says that the write has failed:
-    a recovery publishes all of it."""
-    refused(memory_s3, "complete_upload")
-    with pytest.raises(mc.CommitIncomplete) as told:
+    """The store fails in the middle of the commit: a recovery publishes all of it."""
+    with (
+        refusing(memory_s3, "complete_upload", PermissionDenied),
+        pytest.raises(mc.CommitIncomplete) as told,
+    ):
         engine(write_number, [3, 4])
-    memory_s3.before = None
     assert len(memory_s3.open_uploads()) == 2
     assert mc.recover(DEST, told.value.job_id, dead_after=0).outcome == "committed"
     assert numbers(memory_s3) == [3, 4]
@@ -237,17 +223,15 @@ def test_an_operators_abort_ends_it(memory_s3: MemoryStore, engine: Engine) -> N
 
     with pytest.raises(mc.JobNotRunning):
         engine(write, [3, 4, 5])
-    assert numbers(memory_s3) == []
-    assert memory_s3.open_uploads() == ()
+    assert (numbers(memory_s3), memory_s3.open_uploads()) == ([], ())
 
 
 def test_an_abort_that_fails_hides_no_error(memory_s3: MemoryStore, engine: Engine) -> None:
-    """The store is away when the job is to be aborted: the error is the function's, a note says
-    what is open, and the job can be ended later."""
+    """The error is the function's, a note says what is open, and the job can be ended later."""
 
     def write(task: Task, number: int) -> None:
         if number == 4:
-            refused(memory_s3)
+            memory_s3.before = raising("*", PermissionDenied("no"))
             raise KeyboardInterrupt
         write_number(task, number)
 
@@ -257,8 +241,7 @@ def test_an_abort_that_fails_hides_no_error(memory_s3: MemoryStore, engine: Engi
     (found,) = mc.inspect(DEST)
     assert any(re.search(f"{found.id}|no", note) for note in told.value.__notes__)
     assert mc.recover(DEST, found.id, dead_after=0).outcome == "aborted"
-    assert numbers(memory_s3) == []
-    assert memory_s3.open_uploads() == ()
+    assert (numbers(memory_s3), memory_s3.open_uploads()) == ([], ())
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -279,13 +262,8 @@ def test_tasks_and_the_commit_give_signs_of_life(
         if fails:
             raise KeyboardInterrupt
 
-    def look(request: Request) -> None:
-        if request.verb == "complete_upload":
-            seen.append(bool(living))
-
     monkeypatch.setattr(Job, "keep_alive", keep_alive)
-    memory_s3.before = look
+    At(memory_s3, "complete_upload", lambda: seen.append(bool(living)))
     with pytest.raises(KeyboardInterrupt) if fails else nullcontext():
         engine(write, [3])
-    assert seen == ([True] if fails else [True, True])
-    assert living == []
+    assert (seen, living) == ([True] if fails else [True, True], [])

@@ -80,59 +80,44 @@ def mirrored(make: Callable[[MemoryStore], None], folder: Path) -> str:
     return f"{folder}/t"
 
 
-def polars_directory(table: str) -> int:
-    return pl.scan_parquet(f"{table}/", hidden_file_prefix="_").collect().height
-
-
-def polars_pattern(table: str) -> int:
-    return pl.scan_parquet(f"{table}/*.parquet").collect().height
-
-
-def pandas(table: str) -> int:
-    return len(pd.read_parquet(table))
-
-
-def pyarrow(table: str) -> int:
-    rows: int = ds.dataset(table).count_rows()
-    return rows
+def hugging_face(table: str) -> int:
+    load = pytest.importorskip("datasets").load_dataset
+    files = f"{table}/*.parquet"
+    return len(load("parquet", data_files=files, split="train", cache_dir=f"{table}-cache"))
 
 
 def duckdb(table: str) -> int:
     return len(pytest.importorskip("duckdb").sql(f"from '{table}/*.parquet'").fetchall())
 
 
-def dask(table: str) -> int:
-    return len(pytest.importorskip("dask.dataframe").read_parquet(table))
+PL_DIRECTORY = "polars, a directory"
+READERS: dict[str, Callable[[str], int]] = {
+    PL_DIRECTORY: lambda t: pl.scan_parquet(f"{t}/", hidden_file_prefix="_").collect().height,
+    "polars, a pattern": lambda t: pl.scan_parquet(f"{t}/*.parquet").collect().height,
+    "pandas": lambda t: len(pd.read_parquet(t)),
+    "pyarrow": lambda t: int(ds.dataset(t).count_rows()),
+    "duckdb": duckdb,
+    "dask": lambda t: len(pytest.importorskip("dask.dataframe").read_parquet(t)),
+    "hugging face": hugging_face,
+}
 
 
-def hugging_face(table: str) -> int:
-    datasets = pytest.importorskip("datasets")
-    cache = f"{table}-cache"
-    files = f"{table}/*.parquet"
-    return len(datasets.load_dataset("parquet", data_files=files, split="train", cache_dir=cache))
-
-
-READERS = (polars_directory, polars_pattern, pandas, pyarrow, duckdb, dask, hugging_face)
-
-
-PAIRS = [(read, make) for read in READERS for make in TABLES]
-PAIRS.remove((polars_directory, beside_a_job_at_work))  # a `.pending` has Hadoop's name
-
-
-@pytest.mark.parametrize(("read", "make"), PAIRS)
+@pytest.mark.parametrize("make", TABLES)
+@pytest.mark.parametrize("reader", READERS)
 def test_readers_find_the_published_rows(
-    read: Callable[[str], int], make: Callable[[MemoryStore], None], tmp_path: Path
+    reader: str, make: Callable[[MemoryStore], None], tmp_path: Path
 ) -> None:
     """Each by the call that its recipe names, whatever control objects stand beside the data."""
-    assert read(mirrored(make, tmp_path)) == 3
+    if (reader, make) == (PL_DIRECTORY, beside_a_job_at_work):
+        pytest.skip("a `.pending` has Hadoop's name")
+    assert READERS[reader](mirrored(make, tmp_path)) == 3
 
 
 @pytest.mark.parametrize("make", TABLES)
 def test_control_objects_have_names_that_readers_skip(
     make: Callable[[MemoryStore], None],
 ) -> None:
-    """The last element of each key that a job writes begins with ``_``; but a ``.pending`` and its
-    marker of no bytes have Hadoop's names."""
+    """They begin with ``_``, but for a ``.pending`` and its marker of no bytes."""
     with memory_store() as store:
         written: set[str] = set()
         store.before = lambda request: written.add(request.key) if request.verb == "put" else None

@@ -11,10 +11,9 @@ import runpy
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -38,6 +37,7 @@ from examples.recipes import (
 from magic_committer.cli.main import run
 from magic_committer.testing import MemoryStore, PatientClock, memory_store
 from tests.destinations import There
+from tests.promises.hands import At, killed
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = ROOT / "examples" / "recipes"
@@ -53,12 +53,6 @@ def data(store: MemoryStore, prefix: str = "table/") -> list[str]:
     keys = [key.removeprefix(prefix) for key in store.keys(prefix)]
     shown = [key for key in keys if not key.startswith(("_", "."))]
     return sorted(re.sub(r"-mcj[0-9a-f]{32}", "", key) for key in shown)
-
-
-def only(store: MemoryStore, part: str) -> bytes:
-    """The bytes of the one object whose key contains a text."""
-    (key,) = (key for key in store.keys() if part in key)
-    return store.body(key)
 
 
 def shown(there: There) -> list[str]:
@@ -77,16 +71,18 @@ def nothing_is_left(there: There) -> bool:
     return there.names() == there.left() == []
 
 
+def python(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of the recipes."""
+    return subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, timeout=300, check=False,
+        env={"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+
+
 def test_the_first_program_prints_what_its_page_says() -> None:
     """examples/recipes/first.py prints the text that "Start in five minutes" shows."""
-    ran = subprocess.run(
-        [sys.executable, str(RECIPES / "first.py")],
-        capture_output=True, text=True, timeout=300, check=True, env={"PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert ran.stdout == (RECIPES / "first.txt").read_text(encoding="utf-8")
-
-
-# Writers of files, on S3 and on a disk ------------------------------------------------------------
+    ran = python(str(RECIPES / "first.py"))
+    assert ran.stdout == (RECIPES / "first.txt").read_text(encoding="utf-8"), ran.stderr
 
 
 def test_pandas_replaces_the_days_that_it_writes(there: There) -> None:
@@ -117,9 +113,9 @@ def test_pandas_writes_to_a_url_of_the_open_block(there: There) -> None:
     import_module("fsspec").register_implementation(
         "magic", "magic_committer.filesystem.urls.MagicUrls", clobber=True
     )
-    path = there.bare.replace("%20", " ")
     with there.write():
-        TWO_DAYS.to_pandas().to_csv(f"magic://{path}/x.csv", index=False)
+        url = f"magic://{there.bare.replace('%20', ' ')}/x.csv"
+        TWO_DAYS.to_pandas().to_csv(url, index=False)
         assert there.data() == {}
     assert pd.read_csv(io.BytesIO(there.read("x.csv")))["amount"].tolist() == [1, 2, 3]
 
@@ -181,31 +177,32 @@ def half_way(url: str) -> None:
         directories.partitions(TWO_DAYS, url)
 
 
-BAD_ROW = pl.LazyFrame({"day": ["a", "b"] * 500, "n": [*["1"] * 900, *["x"] * 100]})
+def no_column(url: str) -> None:
+    with_pandas.export(pd.DataFrame({"day": ["1", "2"], "amount": [1, object()]}), url)
+
+
+def no_query(url: str) -> None:
+    with_polars.export(pl.LazyFrame({"n": ["1", "x"]}).select(pl.col("n").cast(pl.Int64)), url)
+
+
+def no_row(url: str) -> None:
+    rows = pl.LazyFrame({"day": ["a", "b"] * 500, "n": [*["1"] * 900, *["x"] * 100]})
+    with_polars.partitions(rows.with_columns(pl.col("n").cast(pl.Int64)), "day", url)
+
+
+def no_value(url: str) -> None:
+    directories.database([("21", 1), ("too", "many", "values")], url)  # type: ignore[list-item]
+
+
 FAILURES: dict[str, tuple[Callable[[str], object], type[Exception]]] = {
-    "pandas: a column that Parquet cannot hold": (
-        lambda url: with_pandas.export(
-            pd.DataFrame({"day": ["1", "2"], "amount": [1, object()]}), url
-        ), pa.ArrowInvalid,
-    ),
-    "polars: a query that cannot be computed": (
-        lambda url: with_polars.export(
-            pl.LazyFrame({"n": ["1", "x"]}).select(pl.col("n").cast(pl.Int64)), url
-        ), pl.exceptions.InvalidOperationError,
-    ),
-    "polars: a row in the middle of the partitions": (
-        lambda url: with_polars.partitions(
-            BAD_ROW.with_columns(pl.col("n").cast(pl.Int64)), "day", url
-        ), pl.exceptions.PolarsError,
-    ),
+    "pandas: a column that Parquet cannot hold": (no_column, pa.ArrowInvalid),
+    "polars: a query that cannot be computed": (no_query, pl.exceptions.InvalidOperationError),
+    "polars: a row in the middle of the partitions": (no_row, pl.exceptions.PolarsError),
     "pyarrow: its source, though pyarrow closes its file then": (
         lambda url: with_pyarrow.export(SCHEMA, batches(5, broken_after=3), url), Broken,
     ),
     "a directory, half-way": (half_way, Broken),
-    "a database: a row that does not fit": (
-        lambda url: directories.database([("21", 1), ("too", "many", "values")], url),  # type: ignore[list-item]
-        sqlite3.ProgrammingError,
-    ),
+    "a database: a row that does not fit": (no_value, sqlite3.ProgrammingError),
     "a program": (
         lambda url: directories.program(
             [sys.executable, "-c", f"{WRITES}; raise SystemExit(3)"], url
@@ -225,20 +222,14 @@ def test_what_fails_publishes_nothing_and_leaves_nothing(there: There, what: str
 
 
 def test_a_database_is_written_with_seeks(there: There, tmp_path: Path) -> None:
-    """SQLite gets a path; what is published is a database."""
+    """SQLite gets a path; what is published is a database, or of a program what is not hidden."""
     directories.database([("21", 1), ("22", 2)], there.url)
-    assert shown(there) == ["sales.db"]
     (body,) = there.data().values()
     (tmp_path / "read.db").write_bytes(body)
-    connection = sqlite3.connect(tmp_path / "read.db")
-    assert connection.execute("select sum(amount) from sales").fetchone() == (3,)
-    connection.close()
-
-
-def test_another_program_writes_into_a_local_directory(there: There) -> None:
-    """Its files are there when it ends well, but hidden ones."""
-    directories.program([sys.executable, "-c", WRITES], there.url)
-    assert shown(there) == ["a.txt"]
+    with closing(sqlite3.connect(tmp_path / "read.db")) as connection:
+        assert connection.execute("select sum(amount) from sales").fetchone() == (3,)
+    directories.program([sys.executable, "-c", WRITES], f"{there.url}/of-a-program")
+    assert shown(there) == ["of-a-program/a.txt", "sales.db"]
 
 
 def test_a_directory_that_is_there_is_published_whole(
@@ -255,42 +246,30 @@ def test_a_directory_that_is_there_is_published_whole(
     assert capsys.readouterr().out == "1 file, 3 bytes; left out: .git\n"
 
 
-# Airflow ------------------------------------------------------------------------------------------
-
-
-def through_json(value: dict[str, object]) -> dict[str, object]:
-    """A value as Airflow's database gives it back."""
-    passed: dict[str, object] = json.loads(json.dumps(value))
-    return passed
-
-
 DAYS = ["2026-11-21", "2026-11-22"]
 
 
-def airflow_run(run_id: str) -> tuple[dict[str, object], int]:
-    """One run of the DAG: the job, and how many files were published."""
-    job = through_json(airflow_steps.start(TABLE, run_id))
-    results = [through_json(airflow_steps.write_part(job, day)) for day in DAYS]
-    return job, airflow_steps.commit(job, results)
+def airflow_run(run_id: str) -> tuple[dict[str, Any], int]:
+    """One run of the DAG, through JSON: the job, and how many files were published."""
+    said = json.loads(json.dumps(airflow_steps.start(TABLE, run_id)))
+    results = [json.loads(json.dumps(airflow_steps.write_part(said, day))) for day in DAYS]
+    return said, airflow_steps.commit(said, results)
+
+
+PARTS = [f"day={day}/sales.csv" for day in DAYS]
 
 
 def test_airflow_steps_publish_all_parts(memory_s3: MemoryStore) -> None:
-    """Start, two parts, commit, all through JSON: both parts are visible after the commit."""
-    assert airflow_run("scheduled__2026-11-22T00:00:00+00:00")[1] == 2
-    assert data(memory_s3) == [f"day={day}/sales.csv" for day in DAYS]
-    assert not memory_s3.open_uploads()
-
-
-def test_airflow_tries_each_step_again(memory_s3: MemoryStore) -> None:
-    """Each step is run twice, as Airflow does when a worker is lost; each part is there once."""
-    job = airflow_steps.start(TABLE, "manual__1")
-    again = mc.Job.from_dict(airflow_steps.start(TABLE, "manual__1"))
-    assert again.uuid == mc.Job.from_dict(job).uuid
-    airflow_steps.write_part(job, DAYS[0])
-    results = [airflow_steps.write_part(job, day) for day in DAYS]
-    assert airflow_steps.commit(job, results) == 2
-    airflow_steps.commit(job, results)
-    assert data(memory_s3) == [f"day={day}/sales.csv" for day in DAYS]
+    """A run that is cleared replaces its days; the step for failed runs undoes no other."""
+    first, files = airflow_run("manual__1")
+    assert (files, data(memory_s3)) == (2, PARTS)
+    again, _ = airflow_run("manual__1")
+    assert [mc.Job.from_dict(job).id for job in (first, again)] == ["manual__1-0", "manual__1-1"]
+    failed = airflow_steps.start(TABLE, "manual__2")
+    airflow_steps.write_part(failed, DAYS[0])
+    for job in (failed, failed, again):
+        airflow_steps.abort(job)
+    assert data(memory_s3) == PARTS
     assert not memory_s3.open_uploads()
 
 
@@ -300,8 +279,7 @@ class Killed(BaseException):
 
 @contextmanager
 def killed_at(store: MemoryStore, number: int, side: str) -> Iterator[list[int]]:
-    """Kill the block at its request of that number, before or after its effect. Gives the numbers
-    of the requests at which it was killed: empty if there were fewer."""
+    """Kill the block at its request of that number, before or after its effect."""
     seen, struck = 0, list[int]()
 
     def before(request: object) -> None:
@@ -325,10 +303,13 @@ def killed_at(store: MemoryStore, number: int, side: str) -> Iterator[list[int]]
         store.before = store.after = None
 
 
-def airflow_tries() -> list[tuple[str, Callable[[dict[str, Any]], Any]]]:
+Step = Callable[[dict[str, Any]], Any]
+
+
+def airflow_tries() -> list[tuple[str, Step]]:
     """The steps of a run, by name; each takes what the steps before it have answered."""
 
-    def write(day: str) -> Callable[[dict[str, Any]], Any]:
+    def write(day: str) -> Step:
         return lambda said: airflow_steps.write_part(said["start"], day)
 
     return [
@@ -341,8 +322,7 @@ def airflow_tries() -> list[tuple[str, Callable[[dict[str, Any]], Any]]]:
 @pytest.mark.parametrize("side", ["before", "after"])
 @pytest.mark.parametrize("step", ["start", *DAYS, "commit"])
 def test_airflow_loses_a_worker_at_any_request_of_a_step(step: str, side: str) -> None:
-    """Each step is killed at each of its requests, between their effects and its answer, and tried
-    again: each part is there once, and nothing is open."""
+    """It is tried again: each part is there once, and nothing is open."""
     points = 0
     for number in range(1, 100):
         with memory_store() as store:
@@ -352,38 +332,13 @@ def test_airflow_loses_a_worker_at_any_request_of_a_step(step: str, side: str) -
                 if name == step:
                     with killed_at(store, number, side) as struck:
                         run(said)  # its answer is lost also if it was not killed
-                said[name] = through_json({"": run(said)})[""]
-            assert data(store) == [f"day={day}/sales.csv" for day in DAYS], (number, side)
+                said[name] = json.loads(json.dumps(run(said)))
+            assert data(store) == PARTS, (number, side)
             assert not store.open_uploads(), (number, side)
         if not struck:
             break
         points += 1
     assert points >= 3
-
-
-def test_airflow_clears_a_run(memory_s3: MemoryStore) -> None:
-    """A run that is cleared after its commit runs again under the next id and replaces its days."""
-    first, _ = airflow_run("manual__1")
-    second, _ = airflow_run("manual__1")
-    assert [mc.Job.from_dict(job).id for job in (first, second)] == ["manual__1-0", "manual__1-1"]
-    assert data(memory_s3) == [f"day={day}/sales.csv" for day in DAYS]
-
-
-def test_airflow_aborts_a_failed_run(memory_s3: MemoryStore) -> None:
-    """The step for failed runs, run twice, leaves nothing visible and no upload."""
-    job = airflow_steps.start(TABLE, "manual__1")
-    airflow_steps.write_part(job, DAYS[0])
-    airflow_steps.abort(job)
-    airflow_steps.abort(job)
-    assert data(memory_s3) == []
-    assert not memory_s3.open_uploads()
-
-
-def test_airflow_never_undoes_a_committed_run(memory_s3: MemoryStore) -> None:
-    """The step for failed runs, after a commit, leaves all files where they are."""
-    job, _ = airflow_run("manual__1")
-    airflow_steps.abort(job)
-    assert data(memory_s3) == [f"day={day}/sales.csv" for day in DAYS]
 
 
 def test_the_airflow_dag_has_the_steps_that_are_tested() -> None:
@@ -394,40 +349,25 @@ def test_the_airflow_dag_has_the_steps_that_are_tested() -> None:
     assert called == {"start", "write_part", "commit", "abort"}
 
 
-def test_the_nightly_job_runs_again(memory_s3: MemoryStore) -> None:
-    """A second run of a day replaces the first; another day stays."""
+def test_the_nightly_job_ends_what_a_killed_run_left(memory_s3: MemoryStore) -> None:
+    """And replaces its day; another day stays."""
+    dead = mc.start(TABLE, mode="replace_partitions")
+    file = killed(dead, "0", "day=2026-11-21/rows.csv", unique=True)
     for day in ("2026-11-20", "2026-11-21", "2026-11-21"):
         nightly.main(TABLE, day)
-    assert data(memory_s3) == ["day=2026-11-20/rows.csv", "day=2026-11-21/rows.csv"]
-    assert only(memory_s3, "2026-11-21").count(b"\r\n") == 1000
-
-
-def test_the_nightly_job_ends_what_a_killed_run_left(memory_s3: MemoryStore) -> None:
-    """A run that was killed in the middle of its file is undone by the next one."""
-    dead = mc.start(TABLE, mode="replace_partitions")
-    task = dead.task("0")
-    file = task.open("day=2026-11-21/rows.csv", unique=True)
-    file.write(b"half a row")
-    end = time.monotonic() + 300
-    while not memory_s3.open_uploads():  # Create is sent beside the writer
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    nightly.main(TABLE, "2026-11-21")
     assert not memory_s3.open_uploads()
     file.abort()
     states = {found.id: found.state for found in mc.inspect(TABLE)}
     assert states.get(dead.id, "absent") in ("closed", "absent")
-    assert data(memory_s3) == ["day=2026-11-21/rows.csv"]
+    assert data(memory_s3) == ["day=2026-11-20/rows.csv", "day=2026-11-21/rows.csv"]
+    (last,) = (key for key in memory_s3.keys() if "2026-11-21/" in key)
+    assert memory_s3.body(last).count(b"\r\n") == 1000
 
 
 def test_the_nightly_job_is_a_program() -> None:
     """Without a day it ends by an error, not by writing somewhere."""
-    ran = subprocess.run(
-        [sys.executable, str(RECIPES / "nightly.py"), TABLE],
-        capture_output=True, text=True, timeout=300, check=False, env={"PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert ran.returncode != 0
-    assert "day" in ran.stderr
+    ran = python(str(RECIPES / "nightly.py"), TABLE)
+    assert (ran.returncode != 0, "day" in ran.stderr) == (True, True)
 
 
 def cells() -> list[str]:
@@ -456,28 +396,17 @@ def test_a_cell_of_the_notebook_runs_twice(memory_s3: MemoryStore) -> None:
 
 
 def test_an_interrupted_cell_leaves_nothing(memory_s3: MemoryStore) -> None:
-    """Ctrl-C in the middle of the writing cell leaves nothing visible and no upload; run again, it
-    writes each file once."""
+    """Ctrl-C in the middle of the writing cell; run again, it writes each file once."""
     space: dict[str, object] = {}
     _, imports, write, *_ = cells()
     exec(imports, space)
-    interrupted = iter([KeyboardInterrupt])
-
-    def before(request: object) -> None:
-        if getattr(request, "verb", "") == "put_part":
-            for signal in interrupted:
-                raise signal
-
-    memory_s3.before = before
+    At(memory_s3, "put_part", KeyboardInterrupt())
     with pytest.raises((KeyboardInterrupt, mc.UploadFailed)):
         exec(write, space)
     assert data(memory_s3, "experiments/") == []
     assert not memory_s3.open_uploads()
     exec(write, space)
     assert data(memory_s3, "experiments/") == ["run-1.csv", "run-2.csv"]
-
-
-# The blocks of README and start -------------------------------------------------------------------
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -521,8 +450,7 @@ BLOCKS = [(page, block) for page in PAGES for block in blocks(page, "python")]
 def test_each_block_of_the_first_pages_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str, block: str
 ) -> None:
-    """As it stands: what it writes is visible, and no upload is left. A program stands for pg_dump,
-    threads for processes. Spark's block runs in tests/spark."""
+    """As it stands: what it writes is visible, and no upload is left."""
     dump = tmp_path / "pg_dump"
     dump.write_text('#!/bin/sh\nmkdir -p "$3" && echo 1 > "$3/toc.dat"\n')
     dump.chmod(0o755)

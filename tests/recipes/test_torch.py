@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.engines.seen import Bucket
-from tests.servers import moto_options, moto_server, outside
-from tools.moto_server import CREDENTIALS
+from tests.servers import moto_in_the_environment, moto_options, outside
 
 if find_spec("torch") is None:
     pytest.skip("PyTorch is not installed: torch", allow_module_level=True)
@@ -60,31 +59,20 @@ dist.destroy_process_group()
 @pytest.fixture(scope="module")
 def server() -> Iterator[Bucket]:
     """A bucket, seen from outside. The environment says the way to it."""
-    with moto_server("bucket") as url:
-        before = dict(os.environ)
-        os.environ.update(CREDENTIALS, AWS_ENDPOINT_URL=url)
-        try:
-            yield Bucket(outside(moto_options(url)))
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
+    with moto_in_the_environment() as url:
+        yield Bucket(outside(moto_options(url)))
 
 
 def ranks(tmp_path: Path, how: str) -> list[tuple[int, str]]:
-    """Run two ranks to their ends; exit code and last line of each."""
+    """Run two ranks to their ends; exit code and last words of each."""
     script = tmp_path / "rank.py"
     script.write_text(RANK)
-    env = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "GLOO_SOCKET_IFNAME": "lo",
-        "OMP_NUM_THREADS": "1",
-    }
+    more = {"PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     words = [how, str(tmp_path / "meet"), f"s3://bucket/{how}/step-1"]
     both = [
         subprocess.Popen(
             [sys.executable, str(script), str(rank), *words],
-            env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, **more}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
         for rank in (0, 1)
     ]  # fmt: skip
@@ -128,9 +116,7 @@ assert (state["of-0"].item(), state["of-1"].item()) == (0, 1)
 
 @pytest.mark.parametrize("how", ["fails", "killed"])
 def test_a_rank_that_ends_publishes_nothing(server: Bucket, tmp_path: Path, how: str) -> None:
-    """One of the ranks cannot store its part, or is killed by SIGKILL in the middle of it: no rank
-    returns from `save`, and nothing is visible. Only what the killed one had open remains: nothing
-    names its job."""
+    """No rank returns from `save`, and nothing is visible, also after a SIGKILL."""
     said = ranks(tmp_path, how)
     assert all(code != 0 for code, _ in said), said
     if how == "fails":

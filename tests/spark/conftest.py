@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from magic_committer.stores.memory import MemoryStore
+from magic_committer.testing import memory_store
 from tests.servers import make_bucket, moto_server
-from tests.spark.lake import BUCKET, Gate, Lake, builder
+from tests.spark.lake import BUCKET, Disk, Gate, Lake, Place, builder
 from tools import java
 from tools.moto_server import CREDENTIALS
 
@@ -69,10 +71,26 @@ def spark(environment: str, event_log: Path) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
+def s3() -> Iterator[MemoryStore]:
+    """An empty store in memory."""
+    with memory_store() as store:
+        yield store
+
+
+@pytest.fixture
 def lake(environment: str, request: pytest.FixtureRequest) -> Lake:
     """An empty destination, and a look at what the server has under it."""
     module = request.node.module.__name__.rpartition(".")[2]
     return Lake(environment, re.sub(r"\W+", "-", f"{module}-{request.node.name}").strip("-"))
+
+
+@pytest.fixture(params=["lake", "disk"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """A destination on S3, or on a disk."""
+    if request.param == "disk":
+        return Disk(tmp_path / "table")
+    lake: Lake = request.getfixturevalue("lake")
+    return lake
 
 
 @pytest.fixture

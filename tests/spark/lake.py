@@ -26,49 +26,38 @@ nothing before its close."""
 LOOK_SECONDS = 0.02
 
 
-@dataclass(frozen=True)
-class Lake:
-    """A destination of one test: what anybody who asks the server finds there."""
+class Place:
+    """A destination of one test: what anybody finds there. ``dest``: its URL."""
 
-    endpoint: str
-    name: str
-
-    @property
-    def dest(self) -> str:
-        """The destination's URL."""
-        return f"s3://{BUCKET}/{self.name}"
-
-    @property
-    def client(self) -> Any:
-        """A client of the server, which is not the library's."""
-        return _client(self.endpoint)
+    dest: str
 
     def keys(self) -> list[str]:
         """All keys under the destination, control objects too, relative to it."""
-        pages = self.client.get_paginator("list_objects_v2")
-        found = pages.paginate(Bucket=BUCKET, Prefix=f"{self.name}/").search("Contents[].Key")
-        return sorted(key.removeprefix(f"{self.name}/") for key in found if key)
-
-    def data(self) -> dict[str, bytes]:
-        """Name and bytes of what a reader finds."""
-        return {key: self.read(key) for key in self.keys() if not _is_hidden(key)}
-
-    def hidden(self) -> list[str]:
-        """The keys that a reader passes over: the marker, and control objects."""
-        return [key for key in self.keys() if _is_hidden(key)]
+        raise NotImplementedError
 
     def read(self, key: str) -> bytes:
         """One object's bytes."""
-        found = self.client.get_object(Bucket=BUCKET, Key=f"{self.name}/{key}")
-        body: bytes = found["Body"].read()
-        return body
+        raise NotImplementedError
 
-    def copied(self, where: Path) -> str:
-        """The path of a new directory, to which the files are copied."""
-        where.mkdir()
-        for name, body in self.data().items():
-            (where / name).write_bytes(body)
-        return str(where)
+    def put(self, key: str) -> None:
+        """Another program writes an empty file."""
+        raise NotImplementedError
+
+    def open_uploads(self) -> list[str]:
+        """Keys of the uploads under the destination that are neither completed nor aborted."""
+        return []
+
+    def shows_uploads(self, count: int) -> list[str]:
+        """`open_uploads`, as soon as there are so many: a Create is sent beside the writer."""
+        return []
+
+    def data(self) -> dict[str, bytes]:
+        """Name and bytes of what a reader finds."""
+        return {key: self.read(key) for key in self.keys() if not key.startswith(("_", "."))}
+
+    def hidden(self) -> list[str]:
+        """The keys that a reader passes over: the marker, and control objects."""
+        return [key for key in self.keys() if key.startswith(("_", "."))]
 
     def tables(self) -> list[pyarrow.Table]:
         """All Parquet files, in the order of their names, one table each."""
@@ -78,15 +67,12 @@ class Lake:
         """What a reader of Parquet finds in column ``id``."""
         return sorted(number for table in self.tables() for number in table["id"].to_pylist())
 
-    def open_uploads(self) -> list[str]:
-        """Keys of the uploads under the destination that are neither completed nor aborted."""
-        found = self.client.list_multipart_uploads(Bucket=BUCKET, Prefix=f"{self.name}/")
-        return sorted(one["Key"].removeprefix(f"{self.name}/") for one in found.get("Uploads", ()))
-
-    def shows_uploads(self, count: int) -> list[str]:
-        """`open_uploads`, as soon as there are so many: a Create is sent beside the writer."""
-        until(lambda: len(self.open_uploads()) >= count)
-        return self.open_uploads()
+    def copied(self, where: Path) -> str:
+        """The path of a new directory, to which the files are copied."""
+        where.mkdir()
+        for name, body in self.data().items():
+            (where / name).write_bytes(body)
+        return str(where)
 
     def is_untouched(self) -> bool:
         """Whether there is nothing at all: no data, no control object, no upload."""
@@ -105,43 +91,62 @@ class Lake:
 
 
 @dataclass(frozen=True)
-class Disk:
-    """A destination on a local disk, and what anybody finds there."""
+class Lake(Place):
+    """On S3, by a client of the server which is not the library's."""
+
+    endpoint: str
+    name: str
+
+    @property
+    def dest(self) -> str:  # type: ignore[override]
+        return f"s3://{BUCKET}/{self.name}"
+
+    @property
+    def client(self) -> Any:
+        return _client(self.endpoint)
+
+    def keys(self) -> list[str]:
+        pages = self.client.get_paginator("list_objects_v2")
+        found = pages.paginate(Bucket=BUCKET, Prefix=f"{self.name}/").search("Contents[].Key")
+        return sorted(key.removeprefix(f"{self.name}/") for key in found if key)
+
+    def read(self, key: str) -> bytes:
+        found = self.client.get_object(Bucket=BUCKET, Key=f"{self.name}/{key}")
+        body: bytes = found["Body"].read()
+        return body
+
+    def put(self, key: str) -> None:
+        self.client.put_object(Bucket=BUCKET, Key=f"{self.name}/{key}", Body=b"")
+
+    def open_uploads(self) -> list[str]:
+        found = self.client.list_multipart_uploads(Bucket=BUCKET, Prefix=f"{self.name}/")
+        return sorted(one["Key"].removeprefix(f"{self.name}/") for one in found.get("Uploads", ()))
+
+    def shows_uploads(self, count: int) -> list[str]:
+        until(lambda: len(self.open_uploads()) >= count)
+        return self.open_uploads()
+
+
+@dataclass(frozen=True)
+class Disk(Place):
+    """On a local disk, which has no uploads."""
 
     root: Path
 
     @property
-    def dest(self) -> str:
-        """The destination's URL."""
+    def dest(self) -> str:  # type: ignore[override]
         return self.root.as_uri()
 
-    def names(self) -> list[str]:
-        """The names of all files, control files too."""
+    def keys(self) -> list[str]:
         found = (path for path in self.root.rglob("*") if path.is_file())
         return sorted(str(path.relative_to(self.root)) for path in found)
 
-    def data(self) -> dict[str, bytes]:
-        """Name and bytes of what a reader finds."""
-        names = (name for name in self.names() if not _is_hidden(name))
-        return {name: (self.root / name).read_bytes() for name in names}
+    def read(self, key: str) -> bytes:
+        return (self.root / key).read_bytes()
 
-    def ids(self) -> list[int]:
-        """What a reader of Parquet finds in column ``id``."""
-        tables = (pyarrow.parquet.ParquetFile(self.root / name).read() for name in self.data())
-        return sorted(number for table in tables for number in table["id"].to_pylist())
-
-    def open_uploads(self) -> list[str]:
-        """None: a disk has no uploads."""
-        return []
-
-    def becomes_untouched(self) -> bool:
-        """Whether nothing is left, when the last tasks have ended."""
-        until(lambda: not self.names())
-        return not self.names()
-
-
-def _is_hidden(key: str) -> bool:
-    return key.startswith(("_", "."))
+    def put(self, key: str) -> None:
+        (self.root / key).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / key).touch()
 
 
 @cache

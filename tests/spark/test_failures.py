@@ -14,7 +14,7 @@ from pyspark.sql.functions import expr
 import magic_committer as mc
 from magic_committer.spark import write_dataframe, write_partitions
 from magic_committer.spark.driver import warn_of_idle_kill
-from tests.spark.lake import HALF_A_BLOCK, Gate, Lake, attempt_number
+from tests.spark.lake import HALF_A_BLOCK, Gate, Lake, Place, attempt_number
 
 ROWS = 100_000
 CUT_AT = 90_000
@@ -23,8 +23,7 @@ CUT_AT = 90_000
 def test_a_failed_attempt_is_retried_and_seen_once(
     spark: SparkSession, lake: Lake, gate: Gate
 ) -> None:
-    """An attempt that wrote half a file and failed leaves nothing; the retry's file is whole and is
-    there once, and the report holds what it returned."""
+    """The retry's file is whole and is there once, and the report holds what it returned."""
 
     def write(task: mc.Task, rows: Iterable[int]) -> str:
         gate.note("attempts", task.attempt_id)
@@ -36,19 +35,16 @@ def test_a_failed_attempt_is_retried_and_seen_once(
         return task.attempt_id
 
     report = write_partitions(spark.sparkContext.parallelize(range(8), 2), lake.dest, write)
-    assert len(set(gate.notes("attempts"))) == 3
-    assert len(set(report.returned)) == 2
+    assert (len(set(gate.notes("attempts"))), len(set(report.returned))) == (3, 2)
     assert lake.data() == {"part-0.csv": b"0\n1\n2\n3\n", "part-1.csv": b"4\n5\n6\n7\n"}
-    assert (report.tasks, report.files) == (2, 2)
-    assert lake.open_uploads() == []
+    assert (report.tasks, report.files, lake.open_uploads()) == (2, 2, [])
 
 
 @pytest.mark.parametrize("kind", [SystemExit, StopIteration])
 def test_a_task_that_never_succeeds_fails_the_job(
     spark: SparkSession, lake: Lake, gate: Gate, kind: type[BaseException]
 ) -> None:
-    """When every attempt of a task fails, Spark's error is raised; nothing is visible, no upload is
-    open, also those that the sweep could not tell by name, and no control object is left."""
+    """Spark's error is raised; no data, upload or control object is left."""
 
     def write(task: mc.Task, rows: Iterable[int]) -> None:
         with task.open("written.csv", "w") as file:
@@ -64,23 +60,24 @@ def test_a_task_that_never_succeeds_fails_the_job(
     assert lake.becomes_untouched()
 
 
-def test_a_killed_worker_leaves_no_upload(spark: SparkSession, lake: Lake, gate: Gate) -> None:
-    """A worker that dies at once, in the middle of a file, leaves its upload open; the retry writes
-    the file, and the sweep aborts what is left, told by its name."""
+def test_a_killed_worker_leaves_no_upload(spark: SparkSession, place: Place, gate: Gate) -> None:
+    """The retry writes the file, and the sweep aborts what is left, told by its name."""
 
-    def write(task: mc.Task, rows: Iterable[int]) -> None:
+    def write(task: mc.Task, rows: Iterable[int]) -> str:
         with task.open(f"part-{task.task_id}.csv", "w", unique=True) as file:
             file.writelines(f"{row}\n" for row in rows)
             if attempt_number() == 0:
                 file.write(HALF_A_BLOCK)
-                gate.note("dead", lake.shows_uploads(1))
+                gate.note("dead", place.shows_uploads(1))
                 os._exit(9)
+        return task.task_id
 
-    report = write_partitions(spark.sparkContext.parallelize(range(4), 1), lake.dest, write)
-    assert gate.notes("dead") == [str(list(lake.data()))]
-    assert list(lake.data().values()) == [b"0\n1\n2\n3\n"]
-    assert (report.unattributed, report.left_open) == (0, ())
-    assert lake.open_uploads() == []
+    report = write_partitions(spark.sparkContext.parallelize(range(4), 1), place.dest, write)
+    assert gate.notes("dead") == [str(list(place.data()) if isinstance(place, Lake) else [])]
+    assert list(place.data().values()) == [b"0\n1\n2\n3\n"]
+    assert (report.unattributed, report.left_open, report.returned) == (0, (), ("0",))
+    assert len(place.keys()) == 2
+    assert place.open_uploads() == []
 
 
 def cut_short(spark: SparkSession) -> DataFrame:
@@ -89,8 +86,7 @@ def cut_short(spark: SparkSession) -> DataFrame:
 
 
 def test_cut_input_of_an_rdd_publishes_nothing(spark: SparkSession, lake: Lake, gate: Gate) -> None:
-    """When Spark fails above a task, the task sees its input end and finishes its file; nothing of
-    that becomes visible, and nothing is left."""
+    """A task sees its input end where Spark fails above it, and finishes its file."""
 
     def write(task: mc.Task, rows: Iterable[Any]) -> None:
         with task.open("rows.csv", "w", unique=True) as file:
@@ -108,8 +104,7 @@ def test_cut_input_of_an_rdd_publishes_nothing(spark: SparkSession, lake: Lake, 
 def test_cut_input_of_a_dataframe_publishes_nothing(
     spark: SparkSession, lake: Lake, format: str, partition_by: list[str]
 ) -> None:
-    """The same for a DataFrame, where it would be a readable file without the last rows: lines, and
-    groups of rows."""
+    """The same for a DataFrame, where it would be a readable file without the last rows."""
     df = cut_short(spark).selectExpr("concat(id, ' ', x) AS line", "id DIV 30000 AS p")
     columns = ["line", *partition_by]
     with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
@@ -120,8 +115,7 @@ def test_cut_input_of_a_dataframe_publishes_nothing(
 def test_a_task_that_outlives_its_job_cleans_up(
     spark: SparkSession, lake: Lake, gate: Gate
 ) -> None:
-    """A task that Spark gave up, and that opens a file only after its job was aborted, is told so
-    and aborts its upload, which no sweep will look for any more."""
+    """It aborts its upload, which no sweep will look for any more."""
 
     def write(task: mc.Task, rows: Iterable[int]) -> None:
         if task.task_id == "1":
@@ -152,8 +146,7 @@ def test_idle_kill_is_warned_of(
     caplog: pytest.LogCaptureFixture, setting: str | None, warned: bool
 ) -> None:
     """A Spark that kills workers which send nothing is warned of, another is not."""
+    conf = {"spark.python.worker.killOnIdleTimeout": setting} if setting else {}
     with caplog.at_level(logging.WARNING, "magic_committer"):
-        warn_of_idle_kill(
-            {} if setting is None else {"spark.python.worker.killOnIdleTimeout": setting}
-        )
+        warn_of_idle_kill(conf)
     assert ("killOnIdleTimeout" in caplog.text) == warned

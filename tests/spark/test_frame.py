@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from decimal import Decimal
 from io import BytesIO
 from threading import Event
@@ -19,7 +19,7 @@ import magic_committer as mc
 from magic_committer.spark import formats, write_dataframe
 from magic_committer.spark.formats import ROW_GROUP_BYTES, ColumnFiles, GroupedBody
 from magic_committer.spark.types import file_schema
-from tests.spark.lake import BUCKET, Lake
+from tests.spark.lake import Lake
 
 EVERY_TYPE = """
     id long NOT NULL, flag boolean, tiny byte, small short, whole int, single float, double double,
@@ -57,8 +57,7 @@ def as_arrow(names: list[str], number: int) -> dict[str, Any]:
 
 
 def test_what_is_read_back_equals_the_dataframe(spark: SparkSession, lake: Lake) -> None:
-    """All types with nulls, nested ones, instants around a change of the clocks, odd column names:
-    pyarrow reads back the rows that Spark had, in files of one schema."""
+    """All types with nulls, nested ones, a change of the clocks, odd column names."""
     df = spark.createDataFrame([row(number) for number in range(20)], EVERY_TYPE).repartition(3)
     report = write_dataframe(df, lake.dest)
     tables = lake.tables()
@@ -70,8 +69,7 @@ def test_what_is_read_back_equals_the_dataframe(spark: SparkSession, lake: Lake)
 
 
 def test_names_tell_partition_and_job(spark: SparkSession, lake: Lake) -> None:
-    """A partition with rows becomes one file, named for partition and job; one without becomes
-    none."""
+    """A partition with rows becomes one file, one without becomes none."""
     df = spark.range(0, 40, 1, 4).where("id < 10 OR id >= 30")
     report = write_dataframe(df, lake.dest)
     assert sorted(lake.data()) == [
@@ -82,26 +80,14 @@ def test_names_tell_partition_and_job(spark: SparkSession, lake: Lake) -> None:
 
 @pytest.mark.parametrize("rows", ["no partition", "no rows"])
 def test_an_empty_dataframe_becomes_its_schema(spark: SparkSession, lake: Lake, rows: str) -> None:
-    """A DataFrame without rows, with partitions or without, becomes one file with its schema: the
-    same as that of files with rows."""
+    """It becomes one file with its schema: the same as that of files with rows."""
     full = spark.createDataFrame([row(number) for number in range(2)], EVERY_TYPE)
     empty = full.limit(0) if rows == "no partition" else full.where("id < 0").repartition(2)
-    report = write_dataframe(empty, lake.dest)
+    assert write_dataframe(empty, lake.dest).files == 1
     write_dataframe(full.coalesce(1), lake.dest, mode="append")
-    assert report.files == 1
     without, with_rows = sorted(lake.tables(), key=lambda table: table.num_rows)
     assert (without.num_rows, with_rows.num_rows) == (0, 2)
     assert without.schema.equals(with_rows.schema, check_metadata=True)
-
-
-def test_ignore_heeds_data_that_comes_meanwhile(
-    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Data that comes after `ignore` first looked is left alone too."""
-    lake.client.put_object(Bucket=BUCKET, Key=f"{lake.name}/old", Body=b"old")
-    monkeypatch.setattr("magic_committer.spark.driver.Order.finds_data", lambda order: False)
-    assert write_dataframe(spark.range(3), lake.dest, mode="ignore").skipped
-    assert lake.keys() == ["old"]
 
 
 class Recorder(ColumnFiles):
@@ -111,24 +97,18 @@ class Recorder(ColumnFiles):
 
     def __init__(self, use: Callable[[int], object] = lambda number: None) -> None:
         super().__init__(pyarrow.schema({"x": pyarrow.binary()}), {})
-        vars(self).update(groups=[], closed=[], use=use)
+        vars(self).update(seen=[], use=use)
 
     def writer(self, sink: Any, first: Any) -> Any:
-        """Itself."""
         return self
 
     def write_group(self, writer: Any, table: Any) -> None:
-        """Keep how many rows a group has."""
-        vars(self)["groups"].append(table.num_rows)
-        vars(self)["use"](len(vars(self)["groups"]))
+        seen = vars(self)["seen"]
+        seen.append(table.num_rows)
+        vars(self)["use"](len(seen))
 
     def close(self) -> None:
-        """The end of the file."""
-        vars(self)["closed"].append(True)
-
-    def seen(self) -> tuple[list[int], bool]:
-        """The rows of each group, and whether the file was ended."""
-        return vars(self)["groups"], bool(vars(self)["closed"])
+        vars(self)["seen"].append("closed")
 
 
 def full(rows: int = 1) -> pyarrow.RecordBatch:
@@ -136,43 +116,30 @@ def full(rows: int = 1) -> pyarrow.RecordBatch:
     return pyarrow.RecordBatch.from_pydict({"y": [bytes(ROW_GROUP_BYTES // rows)] * rows})
 
 
-def test_batches_are_gathered_by_size() -> None:
-    """A row group ends with the batch that fills it; nothing is lost; the file is ended."""
-    small = pyarrow.RecordBatch.from_pydict({"y": [b"small"]})
-    large = pyarrow.RecordBatch.from_pydict({"y": [bytes(ROW_GROUP_BYTES // 2)]})
-    recorder = Recorder()
-    body = GroupedBody(recorder, BytesIO())
-    for batch in (large, large, small, large, large, small):
-        body.add(batch)
-    body.end()
-    assert recorder.seen() == ([2, 3, 1], True)
+def recorded(recorder: Recorder) -> tuple[GroupedBody, list[Any]]:
+    """A file's body by an encoder, and what that sees: rows of groups, and the end of the file."""
+    return GroupedBody(recorder, BytesIO()), vars(recorder)["seen"]
 
 
 def test_a_row_group_of_narrow_rows_is_one_row_group() -> None:
-    """The size of a row group is its bytes: pyarrow's own limit of 1,048,576 rows does not split
-    it."""
+    """Its size is its bytes: pyarrow's own limit of 1,048,576 rows does not split it."""
     batch = pyarrow.RecordBatch.from_pydict({"x": pyarrow.array(bytes(1_200_000), "int8")})
-    written = written_by(formats.ParquetFiles(batch.schema, {}), [batch])
+    written = written_by(pyarrow.Table.from_batches([batch]), rows=1_200_000).metadata
     assert [written.row_group(0).num_rows, written.num_row_groups] == [1_200_000, 1]
 
 
-def write(files: formats.ParquetFiles, file: BytesIO, batches: Iterable[Any]) -> None:
-    """Write a whole file."""
-    with files.begin(file) as add:
-        for batch in batches:
-            add(batch)
-
-
-def written_by(files: formats.ParquetFiles, batches: Iterable[Any]) -> Any:
-    """The metadata of the file that the batches become."""
+def written_by(table: pyarrow.Table, rows: int = 10_000, **options: Any) -> Any:
+    """The file that a table's batches of so many rows become."""
     file = BytesIO()
-    write(files, file, batches)
-    return pyarrow.parquet.ParquetFile(file).metadata
+    with formats.ParquetFiles(table.schema, options).begin(file) as add:
+        for batch in table.to_batches(rows):
+            add(batch)
+    return pyarrow.parquet.ParquetFile(file)
 
 
-def with_dictionary(metadata: Any) -> list[str]:
+def with_dictionary(file: Any) -> list[str]:
     """The columns of the first row group that begin with a dictionary."""
-    group = metadata.row_group(0)
+    group = file.metadata.row_group(0)
     columns = [group.column(number) for number in range(group.num_columns)]
     return [one.path_in_schema for one in columns if one.has_dictionary_page]
 
@@ -188,89 +155,68 @@ def many_kinds() -> pyarrow.Table:
     few = pyarrow.array([row % 1000 for row in rows], "int32")
     each = pyarrow.array(range(MANY_ROWS + 1), "int32")
     inner = pyarrow.StructArray.from_arrays([keys, few], ["key", "few"])
-    return pyarrow.table(
-        {
-            "key": keys,
-            "price": keys.cast(pyarrow.decimal128(19, 0)).cast(pyarrow.decimal128(22, 1)),
-            "name": pyarrow.array([f"name {row:020}" for row in rows]),
-            "some": pyarrow.array([row * 7919 % 50_000 for row in rows], "int64"),
-            "few": few,
-            "day": few.cast(pyarrow.date32()),
-            "periodic": pyarrow.array([f"{row % 10_000:020}" for row in rows]),
-            "sparse": pyarrow.array([row if row % 4 == 0 else None for row in rows], "int64"),
-            "nothing": pyarrow.nulls(MANY_ROWS, "int64"),
-            "flag": pyarrow.array([row % 2 == 0 for row in rows]),
-            "nested.key": pyarrow.StructArray.from_arrays([keys], ["key"]),
-            "deep": pyarrow.MapArray.from_arrays(
-                each, keys, pyarrow.ListArray.from_arrays(each, inner)
-            ),
-        }
-    )
-
-
-NESTED_FEW = ["deep.key_value.value.list.element.few"]
-"""Columns inside of `many_kinds` that have few values."""
+    lists = pyarrow.ListArray.from_arrays(each, inner)
+    columns = {
+        "key": keys,
+        "price": keys.cast(pyarrow.decimal128(19, 0)).cast(pyarrow.decimal128(22, 1)),
+        "name": pyarrow.array([f"name {row:020}" for row in rows]),
+        "some": pyarrow.array([row * 7919 % 50_000 for row in rows], "int64"),
+        "few": few,
+        "day": few.cast(pyarrow.date32()),
+        "periodic": pyarrow.array([f"{row % 10_000:020}" for row in rows]),
+        "sparse": pyarrow.array([row if row % 4 == 0 else None for row in rows], "int64"),
+        "nothing": pyarrow.nulls(MANY_ROWS, "int64"),
+        "flag": pyarrow.array([row % 2 == 0 for row in rows]),
+        "nested.key": pyarrow.StructArray.from_arrays([keys], ["key"]),
+        "deep": pyarrow.MapArray.from_arrays(each, keys, lists),
+    }
+    return pyarrow.table(columns)
 
 
 def test_only_columns_of_few_values_get_a_dictionary() -> None:
-    """A column whose dictionary would be given up is written without one; few values get one, also
-    where they come again after a period; the same inside of nested columns."""
+    """Also after a period, and nested; rows and schema are those that were given."""
     table = many_kinds()
-    metadata = written_by(formats.ParquetFiles(table.schema, {}), table.to_batches(10_000))
-    assert with_dictionary(metadata) == ["some", "few", "day", "periodic", "nothing", *NESTED_FEW]
+    file = written_by(table)
+    assert with_dictionary(file) == [
+        "some", "few", "day", "periodic", "nothing", "deep.key_value.value.list.element.few"
+    ]  # fmt: skip
+    assert file.metadata.num_row_groups > 1
+    assert file.read().equals(table)
+    small = written_by(table.slice(0, formats.SAMPLE_ROWS - 1))  # fewer rows than a sample
+    assert len(with_dictionary(small)) == small.metadata.num_columns - 1  # a flag never has one
 
 
 @pytest.mark.parametrize(("values", "dictionary"), [(34_000, False), (3_000, False), (500, True)])
 def test_a_sample_of_wide_rows_tells(values: int, dictionary: bool) -> None:
-    """Of values of 970 bytes a dictionary holds 1,080: a column of more gets none, one of fewer
-    does, and the narrow columns beside it are told as ever."""
+    """Of values of 970 bytes a dictionary holds 1,080: a column of more gets none."""
     rows = range(34_000)
-    table = pyarrow.table(
-        {
-            "key": pyarrow.array(rows, "int64"),
-            "few": pyarrow.array([row % 100 for row in rows], "int32"),
-            "body": pyarrow.array([b"%0970d" % (row * 7919 % values) for row in rows]),
-        }
-    )
-    metadata = written_by(formats.ParquetFiles(table.schema, {}), table.to_batches(10_000))
-    assert with_dictionary(metadata) == (["few", "body"] if dictionary else ["few"])
-
-
-def test_a_file_without_a_chosen_dictionary_holds_the_same_rows() -> None:
-    """Rows, their order and the schema are those that were given, over the end of a row group."""
-    table = many_kinds()
-    file = BytesIO()
-    write(formats.ParquetFiles(table.schema, {}), file, table.to_batches(10_000))
-    assert pyarrow.parquet.ParquetFile(file).metadata.num_row_groups > 1
-    assert pyarrow.parquet.read_table(file).equals(table)
+    columns = {
+        "key": pyarrow.array(rows, "int64"),
+        "few": pyarrow.array([row % 100 for row in rows], "int32"),
+        "body": pyarrow.array([b"%0970d" % (row * 7919 % values) for row in rows]),
+    }
+    file = written_by(pyarrow.table(columns))
+    assert with_dictionary(file) == (["few", "body"] if dictionary else ["few"])
 
 
 @pytest.mark.parametrize(("chosen", "held"), [(True, ["key", "name"]), (["name"], ["name"])])
 def test_a_users_choice_of_dictionaries_holds(chosen: Any, held: list[str]) -> None:
     """Where the user says which columns get a dictionary, nothing is chosen."""
     table = many_kinds().select(["key", "name"])
-    files = formats.ParquetFiles(table.schema, {"use_dictionary": chosen})
-    assert with_dictionary(written_by(files, table.to_batches(10_000))) == held
-
-
-def test_a_small_file_gets_dictionaries_as_ever() -> None:
-    """Of a file with fewer rows than a sample nothing is chosen."""
-    table = many_kinds().slice(0, formats.SAMPLE_ROWS - 1)
-    metadata = written_by(formats.ParquetFiles(table.schema, {}), [table.to_batches()[0]])
-    assert len(with_dictionary(metadata)) == metadata.num_columns - 1  # a flag never has one
+    assert with_dictionary(written_by(table, use_dictionary=chosen)) == held
 
 
 def test_the_next_group_is_taken_while_one_is_encoded() -> None:
-    """Each group is encoded while the next one is being taken, one at a time and in order."""
+    """A group ends with the batch that fills it; one at a time is encoded, in order."""
     taken = Event()
-    recorder = Recorder(lambda number: number > 1 or taken.wait(300))
-    body = GroupedBody(recorder, BytesIO())
+    body, seen = recorded(Recorder(lambda number: number > 1 or taken.wait(300)))
     body.add(full(1))  # its encoding goes on while the next ones are taken
     body.add(full(2).slice(0, 1))
     taken.set()
     body.add(full(3))
+    body.add(full(9).slice(0, 1))
     body.end()
-    assert recorder.seen() == ([1, 4], True)
+    assert seen == [1, 4, 1, "closed"]
 
 
 def test_nothing_is_in_use_after_an_error_of_the_input() -> None:
@@ -280,49 +226,46 @@ def test_nothing_is_in_use_after_an_error_of_the_input() -> None:
         sleep(0.05)
         raise ValueError("the use")
 
-    recorder, error = Recorder(use), LookupError("the input")
-    body = GroupedBody(recorder, BytesIO())
+    (body, seen), error = recorded(Recorder(use)), LookupError("the input")
     body.add(full())
     body.give_up(error)
-    assert recorder.seen() == ([1], True)
+    assert seen == [1, "closed"]
     assert error.__notes__ == ["what was under way failed too: the use"]
 
 
 def test_an_error_of_a_group_ends_the_input() -> None:
-    """An error in the encoding of a group is raised for the next one, once; that one is not
-    used."""
+    """It is raised for the next one, once; that one is not used."""
 
     def use(number: int) -> None:
         raise ValueError(f"the use of {number}")
 
-    recorder, error = Recorder(use), ValueError()
-    body = GroupedBody(recorder, BytesIO())
+    (body, seen), error = recorded(Recorder(use)), ValueError()
     body.add(full())
     with pytest.raises(ValueError, match="the use of 1"):
         body.add(full())
     body.give_up(error)
-    assert recorder.seen() == ([1], True)
+    assert seen == [1, "closed"]
     assert not hasattr(error, "__notes__")
 
 
 def test_what_cannot_be_written_is_refused_before_anything_starts(
     spark: SparkSession, lake: Lake
 ) -> None:
-    """Formats that are not built, streams, columns of one name, no columns, types that Arrow does
-    not have, options that its writer does not know: an error, and no job."""
+    """An error, and no job."""
     numbers = spark.range(3)
     stream = spark.readStream.format("rate").load()
-    for df, told in (
-        (stream, "foreachBatch"),
-        (numbers.select("id", "id"), "two columns of one name: id"),
-        (numbers.select(), "no columns"),
-    ):
+    lasts = spark.sql("SELECT make_interval(1) AS lasts")
+    refused: list[tuple[Any, dict[str, Any], str]] = [
+        (stream, {}, "foreachBatch"),
+        (numbers.select("id", "id"), {}, "two columns of one name: id"),
+        (numbers.selectExpr("id AS a", "id AS A"), {}, "two columns of one name: A, a"),
+        (numbers.select(), {}, "no columns"),
+        (numbers, {"format": "xlsx"}, "there is parquet, csv, json, text, orc, arrow"),
+        (lasts, {}, "column lasts: the type interval cannot be kept"),
+    ]
+    for df, more, told in refused:
         with pytest.raises(mc.OptionError, match=told):
-            write_dataframe(df, lake.dest)
-    with pytest.raises(mc.OptionError, match="there is parquet, csv, json, text, orc, arrow"):
-        write_dataframe(numbers, lake.dest, "xlsx")
-    with pytest.raises(mc.OptionError, match="column lasts: the type interval cannot be kept"):
-        write_dataframe(spark.sql("SELECT make_interval(1) AS lasts"), lake.dest)
+            write_dataframe(df, lake.dest, **more)
     with pytest.raises(TypeError, match="no_such_option"):
         write_dataframe(numbers, lake.dest, writer_options={"no_such_option": 1})
     assert lake.is_untouched()

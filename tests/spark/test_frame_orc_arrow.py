@@ -44,17 +44,22 @@ def read(lake: Lake, format: str) -> Any:
     [("Arrow", "none"), ("Arrow", "lz4"), ("arrow", "ZSTD"), ("ORC", "none"), ("orc", "Snappy")],
 )
 def test_a_file_holds_the_rows(spark: SparkSession, lake: Lake, format: str, codec: str) -> None:
-    """Rows and types are those that `toArrow` gives, instants in UTC; codecs are heeded."""
+    """Rows and types are those that `toArrow` gives, or none; an interval is Arrow's duration."""
     df = spark.range(0, 30_000, 1, 1).selectExpr(
         *("id", "concat('text ', id % 9) AS text", "timestamp_seconds(id) AS at"),
         "named_struct('a', array(id)) AS deep",
     )
+    if format == "Arrow":
+        df = df.selectExpr("*", "make_dt_interval(0, 0, id) AS lasts")
     write_dataframe(df, lake.dest, format, writer_options={"compression": codec})
     found = read(lake, format.lower())
     assert found.schema.field("at").type.tz == "UTC"
     assert found.to_pylist() == df.toArrow().to_pylist()
     (body,) = lake.data().values()
     assert (len(body) < found.nbytes) == (codec != "none" or format == "ORC")
+    write_dataframe(df.where("id < 0"), lake.dest, format, mode="overwrite")
+    empty = read(lake, format.lower())
+    assert (empty.num_rows, empty.schema) == (0, found.schema)
 
 
 def test_spark_reads_orc_as_its_own(spark: SparkSession, lake: Lake, tmp_path: Path) -> None:
@@ -96,21 +101,6 @@ def test_what_java_would_read_as_another_day_or_not_at_all_fails_the_file(
     column = pyarrow.array([[("k", moment)] if deep else moment], files.schema.field(0).type)
     with pytest.raises(mc.OptionError, match=told), files.begin(BytesIO()) as add:
         add(pyarrow.RecordBatch.from_arrays([column], ["v"]))
-
-
-@pytest.mark.parametrize("format", ["arrow", "orc"])
-def test_no_rows_are_a_schema(spark: SparkSession, lake: Lake, format: str) -> None:
-    """A DataFrame without rows is a file with its schema."""
-    write_dataframe(spark.range(0).selectExpr("id", "'x' AS text"), lake.dest, format)
-    found = read(lake, format)
-    assert (found.num_rows, found.schema.names) == (0, ["id", "text"])
-
-
-def test_an_arrow_file_keeps_an_interval(spark: SparkSession, lake: Lake) -> None:
-    """As Arrow's duration."""
-    df = spark.range(2).selectExpr("make_dt_interval(0, 0, id) AS lasts").coalesce(1)
-    write_dataframe(df, lake.dest, "arrow")
-    assert read(lake, "arrow").schema.field("lasts").type == pyarrow.duration("us")
 
 
 @pytest.mark.parametrize("format", ["arrow", "orc"])

@@ -76,8 +76,7 @@ def rows_scanned(df: DataFrame) -> int:
 def test_a_filter_skips_row_groups(
     spark: SparkSession, lake: Lake, tmp_path: Path, kind: str
 ) -> None:
-    """Spark reads a small part of the rows when it looks for one value: statistics and the index of
-    pages tell it where that is not."""
+    """By statistics and the index of pages Spark takes few rows out of the files."""
     value, where = FILTERS[kind]
     df = spark.range(0, ROWS, 1, 1).selectExpr(f"{value} AS v", "id")
     write_dataframe(df, lake.dest, writer_options={"parquet.block.size": 1024**2})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
+from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -49,39 +49,36 @@ KEYS = {
 """Expressions that make partition columns of a number below 90."""
 
 
-def of_ours(lake: Lake) -> dict[str, list[Any]]:
-    """Each directory of the destination, and the rows of its files."""
-    return by_directory({name: BytesIO(body) for name, body in lake.data().items()})
+def by_directory(files: Mapping[str, bytes]) -> dict[str, list[Any]]:
+    """Rows by the directory that they are in, sorted."""
+    found: dict[str, list[Any]] = {}
+    for name, body in files.items():
+        rows = pyarrow.parquet.ParquetFile(BytesIO(body)).read().to_pylist()
+        found.setdefault(name.rpartition("/")[0], []).extend(rows)
+    return {name: sorted(rows, key=str) for name, rows in found.items()}
 
 
 def of_sparks(df: DataFrame, columns: list[str], where: Path) -> dict[str, list[Any]]:
     """The same of what Spark's own writer makes."""
     df.write.partitionBy(*columns).parquet(str(where))
-    files = {str(f.relative_to(where)): f for f in where.rglob("*.parquet")}
-    return by_directory({name: BytesIO(file.read_bytes()) for name, file in files.items()})
-
-
-def by_directory(files: dict[str, BytesIO]) -> dict[str, list[Any]]:
-    """Rows by the directory that they are in, sorted."""
-    found: dict[str, list[Any]] = {}
-    for name, file in files.items():
-        rows = pyarrow.parquet.ParquetFile(file).read().to_pylist()
-        found.setdefault(name.rpartition("/")[0], []).extend(rows)
-    return {name: sorted(rows, key=str) for name, rows in found.items()}
+    files = where.rglob("*.parquet")
+    return by_directory({str(file.relative_to(where)): file.read_bytes() for file in files})
 
 
 @pytest.mark.parametrize("kind", KEYS)
 def test_directories_and_rows_are_those_of_sparks_writer(
     spark: SparkSession, lake: Lake, tmp_path: Path, kind: str
 ) -> None:
-    """For each type: the same directories, letter for letter, hold the same rows without the
-    partition columns."""
+    """Letter for letter, one file of each task; none if there are no rows."""
     df = spark.range(0, 90, 1, 2).selectExpr("id", KEYS[kind], "concat('row ', id) AS text")
     columns = [name for name in df.columns if name not in ("id", "text")]
     write_dataframe(df, lake.dest, partition_by=columns)
     theirs = of_sparks(df, columns, tmp_path / "theirs")
     assert len(theirs) > 1
-    assert of_ours(lake) == theirs
+    assert by_directory(lake.data()) == theirs
+    assert len(lake.data()) <= 2 * len(theirs)
+    none = write_dataframe(df.where("id < 0"), lake.dest, mode="overwrite", partition_by=columns)
+    assert (none.outcome, none.files, lake.keys()) == ("committed", 0, ["_SUCCESS"])
 
 
 @pytest.mark.parametrize(
@@ -98,13 +95,11 @@ def test_directories_and_rows_are_those_of_sparks_writer(
 def test_values_of_one_path_are_one_partition(
     spark: SparkSession, lake: Lake, value: str, text: str
 ) -> None:
-    """Different values whose path is the same: all rows are there. Spark's own writer fails with
-    "File already exists"."""
+    """All rows are there, where Spark's own writer fails with "File already exists"."""
     df = spark.range(0, 10, 1, 1).selectExpr("id", f"{value} AS p")
     write_dataframe(df, lake.dest, partition_by=["p"])
-    ((directory, rows),) = of_ours(lake).items()
-    assert directory == f"p={text}"
-    assert sorted(row["id"] for row in rows) == list(range(10))
+    rows = [{"id": number} for number in range(10)]
+    assert by_directory(lake.data()) == {f"p={text}": rows}
 
 
 def test_spark_escapes_what_we_escape(spark: SparkSession) -> None:
@@ -113,53 +108,34 @@ def test_spark_escapes_what_we_escape(spark: SparkSession) -> None:
     utils = jvm.org.apache.spark.sql.catalyst.catalog.ExternalCatalogUtils
     for code in [*range(1, 128), 0x80, 0xE4, 0x4E2D, 0x1F600]:
         text = f"a{chr(code)}b"
-        (found,) = [
-            path
-            for path, _ in Partitioning((text,), (0,)).split(
-                pyarrow.record_batch({"p": [text], "x": [1]})
-            )
-        ]
+        rows = pyarrow.record_batch({"p": [text], "x": [1]})
+        ((found, _),) = Partitioning((text,), (0,)).split(rows)
         assert found == f"{utils.getPartitionPathString(text, text)}/"
 
 
 def test_columns_are_found_as_spark_finds_them(
     spark: SparkSession, lake: Lake, tmp_path: Path
 ) -> None:
-    """Upper and lower case are the same; the directory has the user's spelling; the order is that
-    of partition_by."""
+    """Whatever their case; the directory has the user's spelling, the order is partition_by's."""
     df = spark.range(6).selectExpr("id", "id % 2 AS `First`", "id % 3 AS second")
     write_dataframe(df, lake.dest, partition_by=["SECOND", "first"])
-    assert of_ours(lake) == of_sparks(df, ["SECOND", "first"], tmp_path / "theirs")
-
-
-def test_a_task_writes_one_file_for_each_partition(spark: SparkSession, lake: Lake) -> None:
-    """Rows of many partitions come mixed, and each task writes one file for each: they are sorted
-    in the task."""
-    df = spark.range(0, 40_000, 1, 2).selectExpr("id", "id % 50 AS p")
-    report = write_dataframe(df, lake.dest, partition_by=["p"])
-    assert report.files == 100
-    assert sum(len(rows) for rows in of_ours(lake).values()) == 40_000
+    theirs = of_sparks(df, ["SECOND", "first"], tmp_path / "theirs")
+    assert by_directory(lake.data()) == theirs
 
 
 @pytest.mark.parametrize("columns", [[], ["p"]])
 def test_no_file_has_more_rows_than_it_may(
     spark: SparkSession, lake: Lake, columns: list[str]
 ) -> None:
-    """Files end at ``max_records_per_file`` rows, over the ends of batches too; nothing is lost."""
+    """Over the ends of batches too; by default as Spark's own limit says."""
     df = spark.range(0, 25_000, 1, 1).selectExpr("id", "id % 2 AS p")
     write_dataframe(df, lake.dest, partition_by=columns, max_records_per_file=6_000)
     sizes = sorted(table.num_rows for table in lake.tables())
-    expected = [1_000] + [6_000] * 4 if not columns else [500] * 2 + [6_000] * 4
-    assert sizes == expected
-    ids = pyarrow.concat_tables(table.select(["id"]) for table in lake.tables())["id"].to_pylist()
-    assert sorted(ids) == list(range(25_000))
-
-
-def test_sparks_own_limit_of_records_is_heeded(spark: SparkSession, lake: Lake) -> None:
-    """``spark.sql.files.maxRecordsPerFile`` is the default."""
+    assert sizes == ([500] * 2 if columns else [1_000]) + [6_000] * 4
+    assert lake.ids() == list(range(25_000))
     spark.conf.set("spark.sql.files.maxRecordsPerFile", "4")
     try:
-        report = write_dataframe(spark.range(0, 10, 1, 1), lake.dest)
+        report = write_dataframe(spark.range(0, 10, 1, 1), lake.dest, mode="overwrite")
     finally:
         spark.conf.unset("spark.sql.files.maxRecordsPerFile")
     assert report.files == 3
@@ -175,43 +151,31 @@ def test_rows_of_a_file_are_sorted(spark: SparkSession, lake: Lake) -> None:
         assert len(hashes) > 100
 
 
-def test_no_rows_and_partitions_are_no_files(spark: SparkSession, lake: Lake) -> None:
-    """A partitioned write of no rows has no file, as in Spark; it is committed."""
-    df = spark.range(0).selectExpr("id", "id AS p")
-    report = write_dataframe(df, lake.dest, partition_by=["p"])
-    assert (report.outcome, report.files, lake.keys()) == ("committed", 0, ["_SUCCESS"])
-
-
 def test_partitions_that_no_path_can_tell_are_refused(spark: SparkSession, lake: Lake) -> None:
-    """All columns, unknown ones, one twice, nested types, hidden directories, collations, columns
-    that differ in case only: refused before anything starts."""
+    """Refused before anything starts."""
     df = spark.range(2).selectExpr(
         *("id", "array(id) AS list", "id AS _hidden", "'a' COLLATE UTF8_LCASE AS text"),
         "parse_json('1') AS v",
     )
-    for columns, told in (
-        (["nope"], "there is no column 'nope'"),
-        (["id", "ID"], "names the column 'id' twice"),
-        (["list"], "array<bigint>, which no path can tell"),
-        (["v"], "variant, which no path can tell"),
-        (["_hidden"], "for hidden ones"),
-        (["text"], "has a collation"),
-        ("id", r"Pass partition_by=\['id'\]"),
-        ([1], "not of int"),
-    ):
+    refused: list[tuple[Any, dict[str, Any], str]] = [
+        (df, {"partition_by": ["nope"]}, "there is no column 'nope'"),
+        (df, {"partition_by": ["id", "ID"]}, "names the column 'id' twice"),
+        (df, {"partition_by": ["list"]}, "array<bigint>, which no path can tell"),
+        (df, {"partition_by": ["v"]}, "variant, which no path can tell"),
+        (df, {"partition_by": ["_hidden"]}, "for hidden ones"),
+        (df, {"partition_by": ["text"]}, "has a collation"),
+        (df, {"partition_by": "id"}, r"Pass partition_by=\['id'\]"),
+        (df, {"partition_by": [1]}, "not of int"),
+        (spark.range(2), {"partition_by": ["id"]}, "no column would be left"),
+        (df, {"max_records_per_file": 0}, "1 or more"),
+        (df, {"max_records_per_file": True}, "whole number"),
+        (df, {"max_records_per_file": "5"}, "whole number"),
+    ]
+    for frame, wrong, told in refused:
         with pytest.raises(mc.OptionError, match=told):
-            write_dataframe(df, lake.dest, partition_by=columns)  # type: ignore[arg-type]
-    with pytest.raises(mc.OptionError, match="no column would be left"):
-        write_dataframe(spark.range(2), lake.dest, partition_by=["id"])
-    with pytest.raises(mc.OptionError, match="two columns of one name: A, a"):
-        write_dataframe(spark.range(2).selectExpr("id AS a", "id AS A"), lake.dest)
-    for most, told in ((0, "1 or more"), (True, "whole number"), ("5", "whole number")):
-        with pytest.raises(mc.OptionError, match=told):
-            write_dataframe(df, lake.dest, max_records_per_file=most)  # type: ignore[arg-type]
+            write_dataframe(frame, lake.dest, **wrong)
     assert lake.is_untouched()
 
-
-# Without a plan that can be changed ---------------------------------------------------------------
 
 SCHEMA = StructType([StructField("id", LongType()), StructField("p", StringType())])
 
@@ -240,10 +204,12 @@ class Task:
         self.files[name] = Written()
         return self.files[name]
 
-    def rows(self) -> dict[str, list[Any]]:
-        """The rows of each file."""
+    def ids(self) -> dict[str, list[int]]:
+        """The rows of each file, by its directory and what follows the task's number."""
         return {
-            name: pyarrow.parquet.read_table(BytesIO(file.getvalue())).to_pylist()
+            name.replace("part-00003.", "").removesuffix("parquet"): pyarrow.parquet.read_table(
+                BytesIO(file.getvalue())
+            )["id"].to_pylist()
             for name, file in self.files.items()
         }
 
@@ -263,33 +229,19 @@ def test_mixed_rows_go_to_their_partitions() -> None:
     """Rows that come unsorted, in several batches: one file for each partition, in their order."""
     task: Any = Task()
     planned().write(task, [batch("a", "b", "a", None, ""), batch(), batch("b", "a")])
-    assert {name: [row["id"] for row in rows] for name, rows in task.rows().items()} == {
-        "p=a/part-00003.parquet": [0, 2, 1],
-        "p=b/part-00003.parquet": [1, 0],
-        f"p={DEFAULT_PARTITION}/part-00003.parquet": [3, 4],
-    }
+    assert task.ids() == {"p=a/": [0, 2, 1], "p=b/": [1, 0], f"p={DEFAULT_PARTITION}/": [3, 4]}
 
 
 def test_a_bounded_number_of_files_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of mixed rows at most so many files are open; a partition that comes again gets another
-    file, and no row is lost."""
+    """A partition that comes again gets another file; who would write files without end is told."""
     monkeypatch.setattr("magic_committer.spark.files.OPEN_FILES_MAX", 2)
     task: Any = Task()
     planned().write(task, [batch("a", "b"), batch("c", "b"), batch("a")])
-    assert {name: len(rows) for name, rows in task.rows().items()} == {
-        "p=a/part-00003.parquet": 1,
-        "p=b/part-00003.parquet": 2,
-        "p=c/part-00003.parquet": 1,
-        "p=a/part-00003.c001.parquet": 1,
-    }
-
-
-def test_too_many_files_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task that would write files without end is told what to do."""
+    assert task.ids() == {"p=a/": [0], "p=b/": [1, 1], "p=c/": [0], "p=a/c001.": [0]}
     monkeypatch.setattr("magic_committer.spark.files.FILES_PER_TASK_MAX", 3)
-    task: Any = Task()
+    endless: Any = Task()
     with pytest.raises(mc.OptionError, match=r"more than 3 files.*columns of fewer values"):
-        planned().write(task, [batch("a", "b", "c", "d")])
+        planned().write(endless, [batch("a", "b", "c", "d")])
 
 
 def test_no_file_is_closed_as_if_it_were_whole_after_an_error() -> None:
@@ -306,8 +258,7 @@ def test_no_file_is_closed_as_if_it_were_whole_after_an_error() -> None:
 
 
 def test_texts_of_values_are_the_jvms(spark: SparkSession) -> None:
-    """Where no plan can be changed, the text of a value is still the JVM's, for each type that is
-    taken."""
+    """For each type that is taken where no plan can be changed."""
     row = spark.sql(
         "SELECT true AS a, -7 AS b, 0.0000001 AS c, cast(12 AS decimal(38,10)) AS d,"
         " date'0987-01-02' AS e, timestamp'2026-07-01 10:00:00.120 UTC' AS f,"
@@ -327,7 +278,7 @@ def test_void_inside_of_an_array_is_refused() -> None:
 
 
 def test_what_only_the_jvm_knows_is_refused_there() -> None:
-    """Doubles and intervals have texts of Java's own; sorting needs a plan."""
+    """Doubles and intervals have texts of Java's own."""
 
     def schema(kind: Any) -> StructType:
         return StructType([StructField("id", LongType()), StructField("p", kind)])
@@ -337,11 +288,3 @@ def test_what_only_the_jvm_knows_is_refused_there() -> None:
             planned(schema(kind))
     for taken in (DateType(), TimestampType(), DecimalType(5, 2)):
         assert planned(schema(taken)).partitioning.columns == ("p",)
-
-
-def test_a_plan_travels_without_rows_of_its_own() -> None:
-    """What is pickled into each task is small."""
-    files = planned()
-    packed = pickle.dumps(files)
-    assert pickle.loads(packed) == files
-    assert len(packed) < 3_000

@@ -18,8 +18,7 @@ PROMPT_SECONDS = 100.0
 
 
 def test_ctrl_c_ends_the_driver(environment: str, lake: Lake, gate: Gate) -> None:
-    """A driver that gets SIGINT while its tasks write ends soon with KeyboardInterrupt, and says
-    what became of the job; nothing is visible and no upload is open."""
+    """Soon, and it says what became of the job; nothing is visible, no upload is open."""
     with driver("write", gate, lake) as running:
         gate.notes("writing", 2)
         assert len(lake.shows_uploads(2)) == 2
@@ -35,8 +34,7 @@ def test_ctrl_c_ends_the_driver(environment: str, lake: Lake, gate: Gate) -> Non
 def test_the_spark_job_is_cancelled_whoever_raises(
     spark: SparkSession, lake: Lake, gate: Gate
 ) -> None:
-    """An interruption that PySpark's own signal handler does not see cancels the Spark job too,
-    and only this one."""
+    """Also where PySpark's own signal handler does not see it, and only this one."""
     tracker = spark.sparkContext.statusTracker()
 
     def write(task: mc.Task, rows: Iterable[int]) -> None:

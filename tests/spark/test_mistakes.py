@@ -13,7 +13,6 @@ import magic_committer as mc
 from magic_committer.engines.items import AcceptResult, ItemWriter, TryResult
 from magic_committer.spark import write_dataframe, write_partitions
 from magic_committer.spark.driver import Order, write_job
-from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import memory_store
 from tests.promises.hands import DEST
 
@@ -41,15 +40,11 @@ def write_rows(task: mc.Task, rows: Any) -> None:
 
 
 def test_an_rdd_or_a_dataframe_names_the_other_call() -> None:
-    """``write_dataframe(rdd)`` says `write_partitions`, and the other way round."""
+    """And a generator, whose body would never run, is refused."""
     with pytest.raises(TypeError, match=r"not an RDD.*write_partitions\(rdd, dest, fn\)"):
         write_dataframe(rdd(), DEST)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"not a DataFrame.*write_dataframe\(df, dest\)"):
         write_partitions(Frame(), DEST, write_rows)  # type: ignore[arg-type]
-
-
-def test_a_generator_is_refused_at_once() -> None:
-    """Its body would never run."""
     with pytest.raises(TypeError, match="whose body nobody runs"):
         write_partitions(rdd(), DEST, lambda task, rows: (yield))
 
@@ -81,16 +76,6 @@ def test_arguments_of_another_type_are_told_by_both_calls(wrong: dict[str, Any],
         write_partitions(rdd(), fn=write_rows, **arguments)
 
 
-def order(mode: Any) -> Order:
-    """What a user of Spark asked for."""
-    return Order(DEST, mode, True, None, None, lambda step: None)
-
-
-def fill(store: MemoryStore, mode: Any) -> mc.JobReport:
-    """A job whose only task writes one file."""
-    return write_job(order(mode), one_task, print)
-
-
 def one_task(work: ItemWriter, accept: AcceptResult) -> list[str]:
     """Write one file, here, and accept its task."""
     with work.job.task("0") as task, task.open("new.csv", "w") as file:
@@ -99,19 +84,16 @@ def one_task(work: ItemWriter, accept: AcceptResult) -> list[str]:
     return ["0"]
 
 
-@pytest.mark.parametrize("mode", ["ignore", "Ignore"])
-def test_ignore_does_nothing_in_any_case(mode: str) -> None:
-    """Where there is data it is skipped, and the report says so in one line."""
-    with memory_store() as store:
-        assert fill(store, mode).outcome == "committed"
-        report = fill(store, mode)
-    assert (report.skipped, str(report)) == (
-        True,
-        "nothing was written to s3://bucket/t/: it holds data",
-    )
-
-
-def test_a_mode_that_is_none_is_told_in_sparks_words() -> None:
-    """The list begins with Spark's words, ``ignore`` among them."""
+@pytest.mark.parametrize("mode", ["ignore", "Ignore", "meanwhile"])
+def test_ignore_does_nothing_in_any_case(monkeypatch: pytest.MonkeyPatch, mode: Any) -> None:
+    """Also if data comes meanwhile; a mode that is none is told in Spark's words."""
+    order = Order(DEST, "ignore" if mode == "meanwhile" else mode, True, None, None, print)
+    with memory_store():
+        assert write_job(order, one_task, print).outcome == "committed"
+        if mode == "meanwhile":
+            monkeypatch.setattr(Order, "finds_data", lambda order: False)
+        report = write_job(order, one_task, print)
+    assert report.skipped
+    assert str(report) == "nothing was written to s3://bucket/t/: it holds data"
     with pytest.raises(mc.OptionError, match=r"Did you mean 'ignore'\? There are append, error,"):
-        order("ignor")
+        Order(DEST, "ignor", True, None, None, print)  # type: ignore[arg-type]

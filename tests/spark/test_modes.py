@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from pyspark.sql import SparkSession
 
 import magic_committer as mc
 from magic_committer.spark import write_dataframe, write_partitions
-from tests.spark.lake import BUCKET, Lake
+from tests.spark.lake import Place
 
 Write = Callable[..., mc.JobReport]
 """Writes numbers, with a mode."""
@@ -24,39 +23,38 @@ def write_lines(task: mc.Task, rows: Iterable[Any]) -> None:
 
 
 @pytest.fixture(params=["dataframe", "via", "partitions"])
-def write(request: pytest.FixtureRequest, spark: SparkSession, lake: Lake, tmp_path: Path) -> Write:
+def write(request: pytest.FixtureRequest, spark: SparkSession, place: Place, via: str) -> Write:
     """One of the calls, with CSV files of two partitions."""
 
     def written(numbers: range, **mode: Any) -> mc.JobReport:
         if request.param == "partitions":
             rdd = spark.sparkContext.parallelize(numbers, 2)
-            return write_partitions(rdd, lake.dest, write_lines, **mode)
+            return write_partitions(rdd, place.dest, write_lines, **mode)
         df = spark.range(numbers.start, numbers.stop, 1, 2)
-        via = tmp_path.as_uri() if request.param == "via" else None
-        return write_dataframe(df, lake.dest, "csv", via=via, **mode)
+        scratch = via if request.param == "via" else None
+        return write_dataframe(df, place.dest, "csv", via=scratch, **mode)
 
     return written
 
 
-def numbers(lake: Lake) -> list[int]:
+def numbers(place: Place) -> list[int]:
     """What a reader finds."""
-    return sorted(int(line) for body in lake.data().values() for line in body.splitlines())
+    return sorted(int(line) for body in place.data().values() for line in body.splitlines())
 
 
-def test_present_data_is_an_error_ignored_joined_or_replaced(write: Write, lake: Lake) -> None:
+def test_present_data_is_an_error_ignored_joined_or_replaced(write: Write, place: Place) -> None:
     """`error`, the default, raises; `ignore` writes nothing, and says so; two jobs that append
     leave the rows of both; `overwrite` leaves the new ones. Hidden files are no data."""
-    lake.client.put_object(Bucket=BUCKET, Key=f"{lake.name}/_hidden/x", Body=b"")
+    place.put("_hidden/x")
     first = write(range(4), mode="ignore")
-    assert (first.skipped, first.files, numbers(lake)) == (False, 2, [0, 1, 2, 3])
-    before = lake.keys()
+    assert (first.skipped, first.files, numbers(place)) == (False, 2, [0, 1, 2, 3])
+    before = place.keys()
     for mode in ({}, {"mode": "error"}, {"mode": "errorifexists"}):
         with pytest.raises(mc.DestinationExists, match="part-"):
             write(range(4), **mode)
     skipped = write(range(4), mode="ignore")
-    assert (skipped.skipped, skipped.files, lake.keys()) == (True, 0, before)
+    assert (skipped.skipped, skipped.files, place.keys()) == (True, 0, before)
     assert write(range(4), mode="append").mode == "append"
-    assert numbers(lake) == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert numbers(place) == [0, 0, 1, 1, 2, 2, 3, 3]
     assert write(range(7, 9), mode="overwrite").mode == "replace"
-    assert numbers(lake) == [7, 8]
-    assert lake.open_uploads() == []
+    assert (numbers(place), place.open_uploads()) == ([7, 8], [])

@@ -16,22 +16,19 @@ from examples.recipes import with_spark
 from tests.spark.lake import Lake
 
 
-def test_the_recipe_replaces_the_table(spark: SparkSession, lake: Lake) -> None:
-    """`export`, run twice, leaves the rows of the second run alone."""
+def test_the_recipes_replace_and_add(spark: SparkSession, lake: Lake) -> None:
+    """`export` leaves the rows of its last run; `export_lines` adds a file a partition."""
     for rows in (range(5), range(3)):
         frame = spark.createDataFrame([(n,) for n in rows], "n int").repartition(2)
         with_spark.export(frame, lake.dest)
     assert sorted(n for table in lake.tables() for n in table["n"].to_pylist()) == [0, 1, 2]
+    lines = Lake(lake.endpoint, f"{lake.name}-lines")
+    report = with_spark.export_lines(frame, lines.dest)
+    added = list(lines.data().values())
+    assert report.files == len(added) == 2
+    found = [json.loads(line)["n"] for body in added for line in body.splitlines()]
+    assert sorted(found) == [0, 1, 2]
     assert lake.open_uploads() == []
-
-
-def test_the_recipe_adds_lines(spark: SparkSession, lake: Lake) -> None:
-    """`export_lines` adds a file for each partition; all rows are in them once."""
-    frame = spark.createDataFrame([(n,) for n in range(6)], "n int").repartition(2)
-    report = with_spark.export_lines(frame, lake.dest)
-    lines = [line for body in lake.data().values() for line in body.splitlines()]
-    assert report.files == len(lake.data()) == 2
-    assert sorted(json.loads(line)["n"] for line in lines) == list(range(6))
 
 
 def test_the_readmes_block_runs(spark: SparkSession, lake: Lake) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import logging
 import pickle
-import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +29,10 @@ from magic_committer.spark.source import (
     WrittenPartition,
     read_options,
 )
-from magic_committer.stores.memory import MemoryStore, Request
-from magic_committer.testing import memory_store
-from tests.promises.hands import DEST, control, visible
+from magic_committer.stores.memory import MemoryStore
+from tests.promises.hands import DEST, control, refusing, visible
 
 SCHEMA = StructType([StructField("n", LongType()), StructField("s", StringType())])
-
-
-# Options ------------------------------------------------------------------------------------------
 
 
 def read(given: Mapping[str, str], overwrite: bool = False) -> SourceOptions:
@@ -45,51 +41,33 @@ def read(given: Mapping[str, str], overwrite: bool = False) -> SourceOptions:
 
 
 @pytest.mark.parametrize("key", ["partition_by", "partitionBy", "PARTITIONBY", "partitionby"])
-def test_case_and_underscores_of_an_option_do_not_count(key: str) -> None:
-    """Spark lowers the case of keys; people write both spellings."""
-    assert read({key: "a, b"}).partition_by == ("a", "b")
-
-
-@pytest.mark.parametrize("key", ["format", "fileFormat", "file_format"])
-def test_the_format_of_the_files_has_two_spellings(key: str) -> None:
-    """That of `write_dataframe` does; both at once are one option twice."""
-    assert read({key: "arrow", "compression": "zstd"}).file_format == "arrow"
-    with pytest.raises(mc.OptionError, match="twice"):
-        read({key: "arrow", "FORMAT" if key != "format" else "fileformat": "csv"})
-
-
-def test_text_becomes_the_type_of_the_field() -> None:
-    """Numbers, flags, seconds, tags and lists are read; the rest stays text."""
+@pytest.mark.parametrize("format", ["format", "fileFormat", "file_format"])
+def test_text_becomes_the_type_of_the_field(key: str, format: str) -> None:
+    """Numbers, flags, seconds, tags and lists are read; case and underscores do not count."""
     said = read(
         {
-            "max_records_per_file": "10",
-            "mark_success": "False",
-            "partition_by": '["a,b"]',
-            "timeZone": "UTC",
-            "fileFormat": "parquet",
-            "compression": "zstd",
-            "PARQUET.block.SIZE": "1000000",
-            "s3.endpoint_url": "http://x:1",
-            "s3.pathStyle": "true",
-            "s3.retry_seconds_max": "5",
-            "s3.tags": '{"team": "data"}',
-            "s3.transport": "boto3",
-            "options.block_bytes": "16777216",
-            "options.buffer": "disk",
+            key: '["a,b"]', format: "parquet", "max_records_per_file": "10",
+            "mark_success": "False", "timeZone": "UTC", "compression": "zstd",
+            "PARQUET.block.SIZE": "1000000", "s3.endpoint_url": "http://x:1",
+            "s3.pathStyle": "true", "s3.retry_seconds_max": "5", "s3.tags": '{"team": "data"}',
+            "s3.transport": "boto3", "options.block_bytes": "16777216", "options.buffer": "disk",
         }
-    )
+    )  # fmt: skip
     assert (said.max_records_per_file, said.mark_success) == (10, False)
     assert read({"max_records_per_file": "0"}).max_records_per_file is None
     assert (said.partition_by, said.time_zone) == (("a,b",), "UTC")
+    assert read({key: "a, b"}).partition_by == ("a", "b")
+    assert said.file_format == "parquet"
     assert said.of_format == {"compression": "zstd", "parquet.block.size": "1000000"}
     assert said.s3 == mc.S3Options(
-        endpoint_url="http://x:1",
-        path_style=True,
-        retry_seconds_max=5.0,
-        tags=(("team", "data"),),
-        transport="boto3",
-    )
+        endpoint_url="http://x:1", path_style=True, retry_seconds_max=5.0,
+        tags=(("team", "data"),), transport="boto3",
+    )  # fmt: skip
     assert said.options == mc.Options(block_bytes=16 * 1024**2, buffer="disk")
+    with pytest.raises(mc.OptionError, match="twice"):
+        read({format: "arrow", "FORMAT" if format != "format" else "fileformat": "csv"})
+    with pytest.raises(mc.OptionError, match=r"has no path.*\.save\('s3://.*INSERT INTO t WITH"):
+        read_options({}, False)
 
 
 @pytest.mark.parametrize(
@@ -131,19 +109,15 @@ def test_a_wrong_option_is_told_with_what_there_is(given: dict[str, str], told: 
     [
         (False, None, "append"),
         (True, None, "overwrite"),
-        (False, "error", "error"),
-        (False, "ignore", "ignore"),
-        (False, "append", "append"),
-        (True, "overwrite_partitions", "overwrite_partitions"),
-        (True, "Overwrite", "Overwrite"),
+        *((False, mode, mode) for mode in ("error", "ignore", "append")),
+        *((True, mode, mode) for mode in ("overwrite_partitions", "Overwrite")),
     ],
 )
 def test_the_mode_is_sparks_unless_the_option_says_it_more_exactly(
     overwrite: bool, if_exists: str | None, mode: str
 ) -> None:
     """``if_exists`` says what Spark's save mode cannot say to a data source."""
-    given = {} if if_exists is None else {"if_exists": if_exists}
-    assert read(given, overwrite).mode == mode
+    assert read({"if_exists": if_exists} if if_exists else {}, overwrite).mode == mode
 
 
 @pytest.mark.parametrize(
@@ -156,15 +130,6 @@ def test_a_save_mode_and_an_option_that_contradict_each_other_are_refused(
     """Nobody's data is deleted by a job that says "append" too."""
     with pytest.raises(mc.OptionError, match=r"contradict each other.*Write \.mode\("):
         read({"if_exists": if_exists}, overwrite)
-
-
-def test_a_missing_path_says_how_to_give_one() -> None:
-    """Also in SQL, where Spark drops the options of CREATE TABLE."""
-    with pytest.raises(mc.OptionError, match=r"has no path.*\.save\('s3://.*INSERT INTO t WITH"):
-        read_options({}, False)
-
-
-# The writer ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -180,17 +145,18 @@ def attempts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return partitions
 
 
-def made(**options: str) -> MagicWriter:
+def made(schema: StructType = SCHEMA, **options: str) -> MagicWriter:
     """The writer, as the planner makes it."""
-    planner = MagicSource({"path": DEST, **options})
-    writer = planner.writer(SCHEMA, False)
+    writer = MagicSource({"path": DEST, **options}).writer(schema, False)
     assert isinstance(writer, MagicWriter)
     return writer
 
 
 def elsewhere(writer: MagicWriter) -> MagicWriter:
-    """The writer in another process of Spark's."""
-    copy: MagicWriter = pickle.loads(pickle.dumps(writer))
+    """The writer in another process of Spark's, to which no key of the environment travels."""
+    pickled = pickle.dumps(writer)
+    assert b"secret_key" not in pickled
+    copy: MagicWriter = pickle.loads(pickled)
     return copy
 
 
@@ -205,37 +171,34 @@ def run(writer: MagicWriter, attempts: list[str], rows: Sequence[int]) -> list[W
 
 
 def data(store: MemoryStore) -> list[int]:
-    """The rows of each file."""
-    found = visible(store)
-    return [pyarrow.parquet.read_table(pyarrow.BufferReader(found[key])).num_rows
-            for key in sorted(found)]  # fmt: skip
+    """The rows of each file, by name."""
+    return [parquet(body).num_rows for _, body in sorted(visible(store).items())]
+
+
+def parquet(body: bytes) -> Any:
+    return pyarrow.parquet.read_table(pyarrow.BufferReader(body))
 
 
 def test_a_job_that_commits_leaves_no_record(s3: MemoryStore, attempts: list[str]) -> None:
-    """The process that commits takes the planner's place: the job's record goes with it."""
+    """Another process commits; without rows there is a file with the schema."""
     writer = made()
     messages = run(writer, attempts, [2, 0, 3])
     assert visible(s3) == {}
     elsewhere(writer).commit(messages)
-    assert data(s3) == [2, 3]
-    assert control(s3) == []
+    assert (data(s3), control(s3)) == ([2, 3], [])
+    writer = made()
+    elsewhere(writer).commit(run(writer, attempts, [0]))
+    (body,) = (b for b in visible(s3).values() if not parquet(b).num_rows)
+    assert parquet(body).column_names == ["n", "s"]
 
 
 def test_a_job_that_is_aborted_leaves_nothing(s3: MemoryStore, attempts: list[str]) -> None:
     """Also where one task had no accepted result."""
     writer = made()
     messages = run(writer, attempts, [2, 3])
-    elsewhere(writer).abort([messages[0], None])
-    assert (s3.keys(), s3.open_uploads()) == ((), ())
-    elsewhere(writer).abort([messages[0], None])
-
-
-def test_without_rows_there_is_a_file_with_the_schema(s3: MemoryStore, attempts: list[str]) -> None:
-    """A reader of the table finds its columns."""
-    writer = made()
-    elsewhere(writer).commit(run(writer, attempts, [0]))
-    (body,) = visible(s3).values()
-    assert pyarrow.parquet.read_schema(pyarrow.BufferReader(body)).names == ["n", "s"]
+    for _ in range(2):
+        elsewhere(writer).abort([messages[0], None])
+        assert (s3.keys(), s3.open_uploads()) == ((), ())
 
 
 def test_an_abort_after_a_decided_commit_leaves_the_job_to_be_finished(
@@ -244,15 +207,8 @@ def test_an_abort_after_a_decided_commit_leaves_the_job_to_be_finished(
     """Spark aborts with all messages when the commit raises: what is decided stays decided."""
     writer = made()
     messages = run(writer, attempts, [2, 3])
-
-    def fail(request: Request) -> None:
-        if request.verb == "complete_upload":
-            raise Unanswered("not now")
-
-    s3.before = fail
-    with pytest.raises(mc.CommitIncomplete) as raised:
+    with refusing(s3, "complete_upload", Unanswered), pytest.raises(mc.CommitIncomplete) as raised:
         elsewhere(writer).commit(messages)
-    s3.before = None
     with caplog.at_level(logging.WARNING, "magic_committer"):
         elsewhere(writer).abort(messages)
     assert "the job is committed" in caplog.text
@@ -274,28 +230,11 @@ def test_a_result_that_is_missing_is_not_committed(s3: MemoryStore, attempts: li
     assert (s3.keys(), s3.open_uploads()) == ((), ())
 
 
-def test_ignore_starts_nothing_where_there_is_data(s3: MemoryStore, attempts: list[str]) -> None:
-    """No job, no task's file, no marker."""
-    s3.put_object("t/old.csv", b"old")
-    writer = made(if_exists="ignore")
-    messages = run(writer, attempts, [2])
-    elsewhere(writer).commit(messages)
-    elsewhere(writer).abort(messages)
-    assert s3.keys() == ("t/old.csv",)
-
-
 def test_an_abort_that_is_not_answered_is_told(s3: MemoryStore, attempts: list[str]) -> None:
     """Where the store does not say what became of the job, nobody is told that it has ended."""
     writer = made()
-
-    def fail(request: Request) -> None:
-        if request.verb == "put" and request.key.endswith("_job.json"):
-            raise Unanswered("not now")
-
-    s3.before = fail
-    with pytest.raises(mc.MagicError):
+    with refusing(s3, "put *_job.json", Unanswered), pytest.raises(mc.MagicError):
         elsewhere(writer).abort([None])
-    s3.before = None
     elsewhere(writer).abort([None])
     assert s3.keys() == ()
 
@@ -304,27 +243,24 @@ def test_an_abort_that_is_not_answered_is_told(s3: MemoryStore, attempts: list[s
 def test_data_that_comes_meanwhile_is_an_error_or_ignored(
     s3: MemoryStore, attempts: list[str], if_exists: str, raises: bool
 ) -> None:
-    """What came stays alone, and nothing of the job is left but its record."""
-    writer = made(if_exists=if_exists)
-    messages = run(writer, attempts, [2])
-    s3.put_object("t/old.csv", b"old")
-    if raises:
-        with pytest.raises(mc.DestinationExists):
+    """What came stays alone; where there was data before, `ignore` starts nothing."""
+    for before in (False, True)[: 1 if raises else 2]:
+        writer = made(if_exists=if_exists)
+        messages = run(writer, attempts, [2])
+        s3.put_object("t/old.csv", b"old")
+        with pytest.raises(mc.DestinationExists) if raises else nullcontext():
             elsewhere(writer).commit(messages)
-        elsewhere(writer).abort(
-            messages
-        )  # as Spark does: the job has ended, and its record is gone
-    else:
-        elsewhere(writer).commit(messages)
-    assert visible(s3) == {"t/old.csv": b"old"}
-    assert s3.open_uploads() == ()
+        if raises or before:  # as Spark does
+            elsewhere(writer).abort(messages)
+        assert visible(s3) == {"t/old.csv": b"old"}
+        assert s3.open_uploads() == ()
 
 
 def test_nothing_is_started_where_something_is_refused(s3: MemoryStore) -> None:
     """Spark calls no abort when the planner raises: the job starts last."""
-    for wrong in ({"fileformat": "xlsx"}, {"if_exists": "never"}, {"compression": "none such"}):
-        with pytest.raises(Exception, match=r"xlsx|never|none such"):
-            made(**wrong)
+    for name, value in (("fileformat", "xlsx"), ("if_exists", "never"), ("compression", "no such")):
+        with pytest.raises(Exception, match=value):
+            MagicSource({"path": DEST, name: value}).writer(SCHEMA, False)
     s3.put_object("t/old.csv", b"old")
     with pytest.raises(mc.DestinationExists):
         made(if_exists="error")
@@ -334,45 +270,35 @@ def test_nothing_is_started_where_something_is_refused(s3: MemoryStore) -> None:
 @pytest.mark.parametrize("rare", [[0, 5_000], [9_999]], ids=["mixed", "in order"])
 def test_rows_of_a_rare_partition_keep_no_others_in_memory(rare: list[int]) -> None:
     """Its rows wait for a full row group until the task ends: slices would keep every batch."""
-    pool = pyarrow.total_allocated_bytes
-    before, waiting = pool(), []
+    before, waiting = pyarrow.total_allocated_bytes(), []
     for _ in range(50):
-        of = [0] * 10_000
-        for row in rare:
-            of[row] = 1
         # Of pyarrow's own memory, as what comes from Spark.
-        rows = pyarrow.record_batch({"n": pyarrow.array(range(10_000)), "p": pyarrow.array(of)})
+        of = pyarrow.array([int(row in rare) for row in range(10_000)])
+        rows = pyarrow.record_batch({"n": pyarrow.array(range(10_000)), "p": of})
         split = dict(Partitioning(("p",), (1,)).split(rows))
         assert split["p=1/"].column(0).to_pylist() == rare
         waiting.append(split["p=1/"])
-        del rows, split
-    assert pool() - before < 50 * 10_000 * 8 / 10
+        del of, rows, split
+    assert pyarrow.total_allocated_bytes() - before < 50 * 10_000 * 8 / 10
+
+
+AT = StructType([*SCHEMA, StructField("at", TimestampType())])
 
 
 def test_a_timestamp_in_the_path_needs_a_time_zone(s3: MemoryStore) -> None:
     """Spark does not tell a data source the session's."""
-    schema = StructType([*SCHEMA, StructField("at", TimestampType())])
-    given = {"path": DEST, "partitionby": "AT"}
     with pytest.raises(mc.OptionError, match="time zone"):
-        MagicSource(given).writer(schema, False)
-    MagicSource({**given, "timezone": "UTC"}).writer(schema, False)
+        made(AT, partitionby="AT")
+    made(AT, partitionby="AT", timezone="UTC")
 
 
 @pytest.mark.parametrize("zone", ["+08:00", "Europe/Nowhere", "../UTC", "a\0b", "x" * 300])
 def test_a_time_zone_that_python_does_not_know_starts_nothing(s3: MemoryStore, zone: str) -> None:
     """The JVM knows more of them. Each task would fail."""
-    schema = StructType([*SCHEMA, StructField("at", TimestampType())])
-    given = {"path": DEST, "timezone": zone}
     with pytest.raises(mc.OptionError, match="Etc/GMT-8"):
-        MagicSource({**given, "partitionby": "at"}).writer(schema, False)
+        made(AT, timezone=zone, partitionby="at")
     assert s3.keys() == ()
-    MagicSource({**given, "partitionby": "s"}).writer(schema, False)
-
-
-def test_no_secret_travels(s3: MemoryStore) -> None:
-    """The pickled writer holds no key of the environment."""
-    pickled = pickle.dumps(made())
-    assert b"secret_key" not in pickled
+    made(AT, timezone=zone, partitionby="s")
 
 
 def test_reading_says_how_to_read(s3: MemoryStore) -> None:
@@ -390,24 +316,13 @@ print(hasattr(pyspark_magic, "DefaultSource"))
 """
 
 
-@pytest.mark.parametrize(("program", "told"), [
-    (WITHOUT_SOURCES, "False"),
-    ("import pyspark_magic; print(pyspark_magic.DefaultSource.name())", "magic"),
-])  # fmt: skip
-def test_spark_finds_the_format_by_itself_and_is_never_hurt_by_it(program: str, told: str) -> None:
+def test_spark_finds_the_format_by_itself_and_is_never_hurt_by_it() -> None:
     """Spark imports the module for every data source: where ours cannot be, nothing is raised."""
-    answer = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=Path(__file__).resolve().parents[2],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert re.findall(r"\w+", answer.stdout) == [told]
-
-
-@pytest.fixture
-def s3() -> Any:
-    """An empty store."""
-    with memory_store() as store:
-        yield store
+    finds = "import pyspark_magic; print(getattr(pyspark_magic, 'DefaultSource', 'nothing'))"
+    hidden = "import sys; sys.modules['pyspark.sql.datasource'] = None; "
+    for program, told in ((hidden + finds, "nothing"), (finds, "MagicSource")):
+        answer = subprocess.run(
+            [sys.executable, "-c", program], cwd=Path(__file__).resolve().parents[2], check=True,
+            capture_output=True, text=True,
+        )  # fmt: skip
+        assert told in answer.stdout

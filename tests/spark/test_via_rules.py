@@ -24,7 +24,7 @@ from magic_committer.spark.via import (
     upload_files,
 )
 from magic_committer.testing import memory_store
-from tests.promises.hands import raising
+from tests.promises.hands import DEST, raising
 
 UUID = "0" * 32
 
@@ -48,35 +48,30 @@ def test_another_via_is_refused(via: str) -> None:
 def test_a_via_is_a_directory_by_its_url(tmp_path: Path) -> None:
     """What is no text is refused, a Path with the URL to pass; and so is a file."""
     assert folder_of(f"file://{tmp_path}//x/..//") == str(tmp_path)
-    with pytest.raises(mc.WrongType, match="Pass via='file:///scratch/a b'"):
-        folder_of(Path("/scratch/a b"))
-    with pytest.raises(mc.WrongType, match="via is a URL, not 7"):
-        folder_of(7)
     (tmp_path / "file").touch()
-    with pytest.raises(mc.OptionError, match="there is no such directory on the driver"):
-        folder_of(f"file://{tmp_path}/file")
+    wrong: list[tuple[Any, type[Exception], str]] = [
+        (Path("/scratch/a b"), mc.WrongType, "Pass via='file:///scratch/a b'"),
+        (7, mc.WrongType, "via is a URL, not 7"),
+        (f"file://{tmp_path}/file", mc.OptionError, "there is no such directory on the driver"),
+    ]
+    for via, error, told in wrong:
+        with pytest.raises(error, match=told):
+            folder_of(via)
 
 
-def test_the_directory_of_a_job_is_its_owners_and_goes(tmp_path: Path) -> None:
-    """Nobody but its user may look into it; it goes however the job ends. One that cannot be made
-    is an error that says why."""
+def test_the_directory_of_a_job_is_its_owners_and_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However the job ends, or the log names it; where none can be made the error says why."""
     with pytest.raises(LookupError), module.scratch(str(tmp_path), UUID) as path:
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o700
         assert Path(path).name.startswith(f"magic-{UUID}-")
         Path(path, "data").mkdir()
         raise LookupError
     assert list(tmp_path.iterdir()) == []
-    with (
-        pytest.raises(mc.OptionError, match=r"a directory cannot be made there: .*No such file"),
-        module.scratch(f"{tmp_path}/gone", UUID),
-    ):
+    told = r"a directory cannot be made there: .*No such file"
+    with pytest.raises(mc.OptionError, match=told), module.scratch(f"{tmp_path}/gone", UUID):
         raise AssertionError
-
-
-def test_a_directory_that_cannot_be_removed_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A removal that fails does not fail the job: the log names the directory."""
     monkeypatch.setattr("shutil.rmtree", lambda path, ignore_errors: None)
     with module.scratch(str(tmp_path), UUID) as path:
         pass
@@ -84,8 +79,7 @@ def test_a_directory_that_cannot_be_removed_is_told(
 
 
 def test_what_is_listed_is_what_was_committed(tmp_path: Path) -> None:
-    """Names, sizes and times of all files, those of partitions too; hidden files and what tasks
-    have not committed are no output. Other counts than those of Spark's tasks are an error."""
+    """But for hidden files; other counts than those of Spark's tasks are an error."""
     hidden = {"_metadata": "m", ".part-1.crc": "c", "_temporary/0/part-2": "half"}
     files = {"part-1": "abc", "day=1/hour=2/part-1": ""}
     for name, text in {"_SUCCESS": "", **hidden, **files}.items():
@@ -98,10 +92,6 @@ def test_what_is_listed_is_what_was_committed(tmp_path: Path) -> None:
     for counted in ((3, 3), (1, 3), (2, 4)):
         with pytest.raises(mc.MagicError, match=rf"wrote {counted[0]} files of {counted[1]} bytes"):
             module.listed(str(tmp_path), counted)
-
-
-def test_hidden_partition_columns_are_refused() -> None:
-    """A column whose directories readers would not see cannot be partitioned by."""
     for name in ("_day", ".day"):
         with pytest.raises(mc.OptionError, match="take directories whose names begin"):
             refuse_hidden(("team", name))
@@ -124,16 +114,14 @@ def later(path: Path) -> None:
 def test_a_file_is_uploaded_as_it_was_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None], when: str
 ) -> None:
-    """One of another size or time, or none, before or after it was read, fails the task; what is
-    packed stays packed. (What changes meanwhile is `Task.put_file`'s to refuse.)"""
+    """Of another size or time, or none, it fails the task; what is packed stays packed."""
     packed = tmp_path / "part.csv.gz"
     packed.write_bytes(gzip.compress(b"rows"))
-    (tmp_path / "_SUCCESS").touch()
-    (file,) = module.listed(str(tmp_path), (1, packed.stat().st_size))
+    listed = module.listed(str(tmp_path), (1, packed.stat().st_size))
     with memory_store() as store:
-        job = mc.start("s3://bucket/t")
+        job = mc.start(DEST)
         with job.task(1) as task:
-            upload_files(task, [(str(tmp_path), [file])])
+            upload_files(task, [(str(tmp_path), listed)])
         job.commit([task.result])
         (key,) = (key for key in store.keys() if key.endswith(".gz"))
         assert gzip.decompress(store.body(key)) == b"rows"
@@ -148,36 +136,30 @@ def test_a_file_is_uploaded_as_it_was_listed(
             change(packed)
         else:
             monkeypatch.setattr(mc.Task, "put_file", changing)
-        again = mc.start("s3://bucket/t")
-        with (
-            pytest.raises(mc.MagicError, match=r"is not what Spark's writer left"),
-            again.task(1) as task,
-        ):
-            upload_files(task, [(str(tmp_path), [file])])
+        told = r"is not what Spark's writer left"
+        again = mc.start(DEST)
+        with pytest.raises(mc.MagicError, match=told), again.task(1) as task:
+            upload_files(task, [(str(tmp_path), listed)])
         again.abort()
 
 
 def test_a_refusal_of_the_store_is_told_as_it_is(tmp_path: Path) -> None:
     """The file is what Spark left: what the store says is no fault of the directory."""
-    path = tmp_path / "part-0.csv"
-    path.write_bytes(b"rows")
-    seen = path.stat()
-    file = ViaFile("part-0.csv", seen.st_size, seen.st_mtime_ns)
+    (tmp_path / "part-0.csv").write_bytes(b"rows")
+    listed = module.listed(str(tmp_path), (1, 4))
     with memory_store() as s3:
-        refusal = mc.PermissionDenied("not this one", status=403)
-        s3.before = raising("put_part", refusal)
-        job = mc.start("s3://bucket/t")
+        s3.before = raising("put_part", mc.PermissionDenied("not this one", status=403))
+        job = mc.start(DEST)
         with pytest.raises(mc.UploadFailed, match="not this one"), job.task("0") as task:
-            upload_files(task, [(str(tmp_path), [file])])
+            upload_files(task, [(str(tmp_path), listed)])
 
 
 def test_tasks_get_about_as_many_bytes() -> None:
-    """None has more than its share and one file; no task is empty; many and large files make more
-    tasks."""
+    """None has more than its share and one file, or is empty; many and large files make more."""
     files = [ViaFile(f"f{size}", size, 0) for size in (50, 10, 10, 10, 10, 10, 0, 0)]
     groups = balanced(files, 2)
     assert max(sum(file.size for file in group) for group in groups) <= 50 + 100 / 2
-    assert Counter(map(len, groups)) == {4: 2}
+    assert [len(group) for group in groups] == [4, 4]
     assert Counter(file for group in groups for file in group) == Counter(files)
     assert len(balanced(files[:2], 8)) == 2
     assert balanced([], 8) == []

@@ -32,11 +32,6 @@ def names(spark: SparkSession, lake: Lake, tmp_path: Path) -> dict[str, Any]:
     }
 
 
-def test_there_are_blocks() -> None:
-    """The guide has Python for each face."""
-    assert len(BLOCKS) >= 6
-
-
 @pytest.mark.parametrize("block", BLOCKS, ids=TITLES)
 def test_a_block_of_the_guide_runs(
     block: str, names: dict[str, Any], lake: Lake, tmp_path: Path
@@ -44,18 +39,19 @@ def test_a_block_of_the_guide_runs(
     """It runs in a directory that is empty, and writes files, or starts Spark."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    code = (
-        block.replace("s3://bucket", lake.dest.rstrip("/"))
-        .replace("s3a://bucket/checkpoints", (tmp_path / "checkpoints").as_uri())
-        .replace("file:///mnt/scratch", scratch.as_uri())
-        .replace("file:///data/table", (tmp_path / "table").as_uri())
-    )
+    code = block
+    for place, here in (
+        ("s3://bucket", lake.dest.rstrip("/")),
+        ("s3a://bucket/checkpoints", (tmp_path / "checkpoints").as_uri()),
+        ("file:///mnt/scratch", scratch.as_uri()),
+        ("file:///data/table", (tmp_path / "table").as_uri()),
+    ):
+        code = code.replace(place, here)
     exec(compile(code, str(GUIDE), "exec"), names)
     if (query := names.get("query")) is not None:
         query.processAllAvailable()
         query.stop()
-    on_disk = [
-        path for path in tmp_path.glob("table/**/*.parquet") if "_temporary" not in str(path)
-    ]
+    on_disk = [file for file in tmp_path.glob("table/**/*.parquet") if "_temp" not in str(file)]
     assert on_disk if "file:///data/table" in block else lake.data() or "session(" in block
     assert list(scratch.iterdir()) == []
+    assert len(BLOCKS) >= 6

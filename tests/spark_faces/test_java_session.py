@@ -45,12 +45,9 @@ def without_java(tmp_path: Path) -> dict[str, str]:
 def test_spark_runs_on_the_java_of_a_wheel(tmp_path: Path) -> None:
     """Also its workers, by the Python of the session; the wrapper goes with the process."""
     answer = subprocess.run(
-        [sys.executable, "-c", COUNTS],
-        env=without_java(tmp_path),
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", COUNTS], env=without_java(tmp_path), capture_output=True, text=True,
         timeout=SESSION_SECONDS,
-    )
+    )  # fmt: skip
     assert answer.returncode == 0, answer.stderr[-3000:]
     total, there, home = answer.stdout.split()
     assert (total, there) == ("3", "True")

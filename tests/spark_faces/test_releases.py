@@ -54,16 +54,14 @@ def rows(plain: DataFrame) -> DataFrame:
     return plain.mapInArrow(FailsOnce(), plain.schema)
 
 
-def test_this_is_the_release_that_was_asked_for() -> None:
-    """`make sparks` says which it has installed."""
-    assert pyspark.__version__ == ASKED_FOR
-    assert release() == tuple(map(int, ASKED_FOR.split(".")[:2]))
-
-
 def test_a_dataframe_is_there_once(
     plain: DataFrame, rows: DataFrame, lake: Lake, tmp_path: Path
 ) -> None:
     """Attempts fail; Spark reads the same schema and the same rows as from its own files."""
+    assert pyspark.__version__ == ASKED_FOR  # `make sparks` says which it has installed
+    with pytest.raises(mc.OptionError, match=r"'many'.*which no path can tell"):
+        write_dataframe(plain, lake.dest, partition_by=["many"])
+    assert lake.is_untouched()
     assert write_dataframe(rows, lake.dest, mode="append").files == 2
     assert lake.ids() == list(range(60))
     lake.copied(tmp_path / "ours")
@@ -88,13 +86,6 @@ def test_each_format_takes_partitions(plain: DataFrame, lake: Lake, format: str)
         assert sorted(b"".join(lake.data().values()).split(), key=int) == [
             b"%d" % number for number in range(60)
         ]
-
-
-def test_a_path_tells_no_arrays(plain: DataFrame, lake: Lake) -> None:
-    """What is refused before the job names the column."""
-    with pytest.raises(mc.OptionError, match=r"'many'.*which no path can tell"):
-        write_dataframe(plain, lake.dest, partition_by=["many"])
-    assert lake.is_untouched()
 
 
 def test_partitions_of_an_rdd_are_there_once(spark: SparkSession, lake: Lake) -> None:

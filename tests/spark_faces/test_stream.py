@@ -4,55 +4,59 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, expr, udf
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import magic_committer as mc
 from magic_committer.spark import foreach_batch
 from magic_committer.spark.driver import RUN_PROPERTY
 from tests.spark.half_committed import HalfCommitted
-from tests.spark.lake import Disk, Gate, Lake, until
+from tests.spark.lake import Gate, Lake, Place, until
 from tests.spark_faces.feed import ROWS, Feed, magic
 
 
-def nothing_open(place: Lake | Disk) -> bool:
+def nothing_open(place: Place) -> bool:
     """No upload, and no job that runs."""
     running = any(job.state == "running" for job in mc.inspect(place.dest))
     return place.open_uploads() == [] and not running
 
 
-def by_format(place: Lake | Disk) -> tuple[Callable[[DataFrame], DataStreamWriter], str]:
-    """``writeStream.format("magic")``."""
-    return magic, place.dest
+Run = Callable[..., None]
 
 
-def by_function(place: Lake | Disk) -> tuple[Callable[[DataFrame], DataStreamWriter], str]:
-    """`foreach_batch`."""
-    return lambda df: df.writeStream.foreachBatch(foreach_batch(place.dest)), ""
+@pytest.fixture(params=["format", "function"])
+def run(request: pytest.FixtureRequest, spark: SparkSession, place: Place) -> Run:
+    """Runs a query that writes a feed there, by ``format("magic")`` or by `foreach_batch`, with its
+    checkpoint or another feed's."""
+
+    def run(feed: Feed, other: Feed | None = None) -> None:
+        rows = feed.rows(spark)
+        if request.param == "format":
+            (other or feed).run(magic(rows), place.dest)
+        else:
+            (other or feed).run(rows.writeStream.foreachBatch(foreach_batch(place.dest)))
+
+    return run
 
 
-@pytest.mark.parametrize(
-    ("face", "place"), [(by_format, "lake"), (by_function, "disk")], indirect=["place"]
+ON_A_DISK_BY_FUNCTION = pytest.mark.parametrize(
+    ("run", "place"), [("format", "lake"), ("function", "disk")], indirect=True
 )
-def test_a_batch_that_spark_forgot_is_not_written_twice(
-    spark: SparkSession,
-    place: Lake | Disk,
-    feed: Feed,
-    face: Callable[[Lake | Disk], tuple[Callable[[DataFrame], DataStreamWriter], str]],
-) -> None:
+ON_S3 = pytest.mark.parametrize("place", ["lake"], indirect=True)
+
+
+@ON_A_DISK_BY_FUNCTION
+def test_a_batch_that_spark_forgot_is_not_written_twice(run: Run, place: Place, feed: Feed) -> None:
     """The last entry of the commit log is deleted: Spark runs that batch again, and goes on."""
-    write, dest = face(place)
     feed.give(2)
-    feed.run(write(feed.rows(spark)), dest)
+    run(feed)
     assert place.ids() == list(range(2 * ROWS))
     assert feed.forget_last_commit() == 1
     feed.give(1)
-    feed.run(write(feed.rows(spark)), dest)
+    run(feed)
     assert place.ids() == list(range(3 * ROWS))
     assert nothing_open(place)
 
@@ -60,8 +64,7 @@ def test_a_batch_that_spark_forgot_is_not_written_twice(
 def test_a_batch_that_failed_leaves_nothing_and_is_run_again(
     spark: SparkSession, lake: Lake, feed: Feed
 ) -> None:
-    """All attempts of a task fail above us: the query fails, its job is aborted; the next start of
-    the query writes the batch."""
+    """The query fails, its job is aborted; the next start of the query writes the batch."""
     feed.give(2)
     broken = feed.rows(spark).select("id", expr(f"1 / ({ROWS + 1} - id) AS x"))
     with pytest.raises(StreamingQueryException, match="DIVIDE_BY_ZERO"):
@@ -75,8 +78,7 @@ def test_a_batch_that_failed_leaves_nothing_and_is_run_again(
 def test_a_query_that_is_stopped_in_mid_batch_leaves_nothing_open(
     spark: SparkSession, lake: Lake, feed: Feed, gate: Gate
 ) -> None:
-    """Spark aborts that batch; the next start writes it. As `stop` interrupts the thread that
-    aborts, the abort may be cut short: then one call ends the job."""
+    """Spark aborts that batch; the next start writes it."""
 
     def waits(number: int) -> int:
         gate.note("writing")
@@ -100,8 +102,7 @@ def test_a_query_that_is_stopped_in_mid_batch_leaves_nothing_open(
 def test_a_commit_that_died_is_finished_by_the_next_run(
     spark: SparkSession, lake: Lake, feed: Feed
 ) -> None:
-    """The process that commits is killed once the batch is decided: Spark runs the batch again, and
-    its rows are there once."""
+    """Killed once the batch is decided: its rows are there once."""
     spark.dataSource.register(HalfCommitted)
     feed.give(1)
     with pytest.raises(StreamingQueryException):
@@ -114,52 +115,40 @@ def test_a_commit_that_died_is_finished_by_the_next_run(
     assert lake.open_uploads() == []
 
 
+@pytest.mark.parametrize(("ours", "beginnings"), [(False, {"part"}), (True, {"odd="})])
 def test_sparks_partition_by_is_ignored_and_ours_is_not(
-    spark: SparkSession, lake: Lake, tmp_path_factory: pytest.TempPathFactory
+    spark: SparkSession, lake: Lake, feed: Feed, ours: bool, beginnings: set[str]
 ) -> None:
     """As the documentation says: ``.partitionBy`` of a stream does not reach a data source."""
-    for name in ("ignored", "kept"):
-        feed = Feed(tmp_path_factory.mktemp(name))
-        feed.give(1)
-        writer = magic(feed.rows(spark).select("id", expr("id % 2 AS odd")))
-        writer = writer.partitionBy("odd") if name == "ignored" else writer
-        writer = writer.option("partitionBy", "odd") if name == "kept" else writer
-        feed.run(writer, f"{lake.dest}/{name}")
-    data = [key for key in lake.keys() if key.endswith(".parquet")]
-    assert {key.split("/")[1][:4] for key in data if key.startswith("ignored/")} == {"part"}
-    assert {key.split("/")[1] for key in data if key.startswith("kept/")} == {"odd=0", "odd=1"}
+    feed.give(1)
+    writer = magic(feed.rows(spark).select("id", expr("id % 2 AS odd")))
+    feed.run(writer.option("partitionBy", "odd") if ours else writer.partitionBy("odd"), lake.dest)
+    assert {name[:4] for name in lake.data()} == beginnings
 
 
-@pytest.mark.parametrize("face", [by_format, by_function])
+@ON_S3
 def test_a_copied_checkpoint_loses_no_row_in_silence(
-    spark: SparkSession,
-    lake: Lake,
-    feed: Feed,
-    tmp_path_factory: pytest.TempPathFactory,
-    face: Callable[[Lake | Disk], tuple[Callable[[DataFrame], DataStreamWriter], str]],
+    run: Run, place: Place, feed: Feed, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Its query has the id of the first one, and perhaps other rows: it fails at a number that the
-    first one has published, also the last one, and says what to do. The first one goes on."""
-    write, dest = face(lake)
+    first one has published, also the last one, and says what to do; the first one goes on."""
     feed.give(1)
-    feed.run(write(feed.rows(spark)), dest)
+    run(feed)
     copy = Feed(tmp_path_factory.mktemp("copy"))
     shutil.copytree(feed.checkpoint, copy.checkpoint)
     feed.give(1)
-    feed.run(write(feed.rows(spark)), dest)
+    run(feed)
     with pytest.raises(StreamingQueryException, match="another checkpoint has published"):
-        copy.run(write(feed.rows(spark)), dest)
+        run(feed, copy)
     feed.give(1)
-    feed.run(write(feed.rows(spark)), dest)
-    assert lake.ids() == list(range(3 * ROWS))
+    run(feed)
+    assert place.ids() == list(range(3 * ROWS))
 
 
 def test_foreach_batch_ends_what_a_killed_driver_has_left(
-    spark: SparkSession, lake: Lake, tmp_path: Path
+    spark: SparkSession, lake: Lake, feed: Feed
 ) -> None:
-    """The job of an earlier run that nobody ended is aborted by the first batch of the next run,
-    with its uploads; the job of another query lives on."""
-    feed = Feed(tmp_path)
+    """With its uploads, by the first batch of the next run; another query's job lives on."""
     feed.give(1)
     left = {}
     for query in ("clicks", "orders"):
@@ -178,11 +167,10 @@ def test_foreach_batch_ends_what_a_killed_driver_has_left(
 
 
 def test_foreach_batch_looks_again_when_the_query_is_started_again(
-    spark: SparkSession, lake: Lake, tmp_path: Path
+    spark: SparkSession, lake: Lake, feed: Feed
 ) -> None:
-    """Of another driver that ran the query in between and was killed, the first batch of the next
-    start here aborts what it left. Spark names each start, in the thread that calls."""
-    feed = Feed(tmp_path)
+    """Of another driver that was killed, the first batch of the next start here aborts what it
+    left: Spark names each start, in the thread that calls."""
     runs: list[str] = []
     append = foreach_batch(lake.dest, query="clicks")
 

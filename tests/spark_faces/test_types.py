@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import pyspark.sql.types as spark_types
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, types
 from pyspark.sql.types import DataType
 
 import magic_committer as mc
@@ -16,46 +15,38 @@ from magic_committer.spark import write_dataframe
 from magic_committer.spark.types import file_schema
 from tests.spark.lake import Lake
 
+POINT = "x'0101000000000000000000f03f0000000000000040'"
 TYPES: dict[str, tuple[type[DataType], str]] = {
-    "boolean": (spark_types.BooleanType, "true"),
-    "byte": (spark_types.ByteType, "-7Y"),
-    "short": (spark_types.ShortType, "300S"),
-    "int": (spark_types.IntegerType, "-70000"),
-    "long": (spark_types.LongType, "9000000000L"),
-    "float": (spark_types.FloatType, "float('1.5')"),
-    "double": (spark_types.DoubleType, "double('-0.1')"),
-    "decimal(9,2)": (spark_types.DecimalType, "cast(-12.34 AS decimal(9,2))"),
-    "decimal(18,6)": (spark_types.DecimalType, "cast(123456789012.345678 AS decimal(18,6))"),
-    "decimal(38,10)": (spark_types.DecimalType, "cast(-1e20 AS decimal(38,10))"),
-    "string": (spark_types.StringType, "'ü 中'"),
-    "collation": (spark_types.StringType, "'Aa' COLLATE UTF8_LCASE"),
-    "binary": (spark_types.BinaryType, "x'00ff'"),
-    "date": (spark_types.DateType, "date'1500-02-28'"),
-    "timestamp": (spark_types.TimestampType, "timestamp'1883-11-18 12:03:57.123456 UTC'"),
-    "timestamp_ntz": (spark_types.TimestampNTZType, "timestamp_ntz'2026-03-29 02:30:00.000001'"),
-    "time(6)": (spark_types.TimeType, "time'23:59:59.999999'"),
-    "time(0)": (spark_types.TimeType, "cast(time'10:11:12' AS time(0))"),
-    "day-time interval": (
-        spark_types.DayTimeIntervalType,
-        "interval '-3 04:05:06.7' day to second",
-    ),
-    "hours": (spark_types.DayTimeIntervalType, "interval '30' hour"),
-    "year-month interval": (spark_types.YearMonthIntervalType, "interval '-1-2' year to month"),
-    "years": (spark_types.YearMonthIntervalType, "interval '5' year"),
-    "calendar interval": (spark_types.CalendarIntervalType, "make_interval(1, 2)"),
-    "array": (spark_types.ArrayType, "array(1, null)"),
-    "map": (spark_types.MapType, "map('k', 1.5BD)"),
-    "struct": (spark_types.StructType, "named_struct('x', 1, 'y z', array('a'))"),
-    "void": (spark_types.NullType, "null"),
-    "variant": (spark_types.VariantType, """parse_json('{"a": [1, null, 2.5, "x"]}')"""),
-    "geometry": (
-        spark_types.GeometryType,
-        "st_geomfromwkb(x'0101000000000000000000f03f0000000000000040')",
-    ),
-    "geography": (
-        spark_types.GeographyType,
-        "st_geogfromwkb(x'0101000000000000000000f03f0000000000000040')",
-    ),
+    "boolean": (types.BooleanType, "true"),
+    "byte": (types.ByteType, "-7Y"),
+    "short": (types.ShortType, "300S"),
+    "int": (types.IntegerType, "-70000"),
+    "long": (types.LongType, "9000000000L"),
+    "float": (types.FloatType, "float('1.5')"),
+    "double": (types.DoubleType, "double('-0.1')"),
+    "decimal(9,2)": (types.DecimalType, "cast(-12.34 AS decimal(9,2))"),
+    "decimal(18,6)": (types.DecimalType, "cast(123456789012.345678 AS decimal(18,6))"),
+    "decimal(38,10)": (types.DecimalType, "cast(-1e20 AS decimal(38,10))"),
+    "string": (types.StringType, "'ü 中'"),
+    "collation": (types.StringType, "'Aa' COLLATE UTF8_LCASE"),
+    "binary": (types.BinaryType, "x'00ff'"),
+    "date": (types.DateType, "date'1500-02-28'"),
+    "timestamp": (types.TimestampType, "timestamp'1883-11-18 12:03:57.123456 UTC'"),
+    "timestamp_ntz": (types.TimestampNTZType, "timestamp_ntz'2026-03-29 02:30:00.000001'"),
+    "time(6)": (types.TimeType, "time'23:59:59.999999'"),
+    "time(0)": (types.TimeType, "cast(time'10:11:12' AS time(0))"),
+    "day-time interval": (types.DayTimeIntervalType, "interval '-3 04:05:06.7' day to second"),
+    "hours": (types.DayTimeIntervalType, "interval '30' hour"),
+    "year-month interval": (types.YearMonthIntervalType, "interval '-1-2' year to month"),
+    "years": (types.YearMonthIntervalType, "interval '5' year"),
+    "calendar interval": (types.CalendarIntervalType, "make_interval(1, 2)"),
+    "array": (types.ArrayType, "array(1, null)"),
+    "map": (types.MapType, "map('k', 1.5BD)"),
+    "struct": (types.StructType, "named_struct('x', 1, 'y z', array('a'))"),
+    "void": (types.NullType, "null"),
+    "variant": (types.VariantType, """parse_json('{"a": [1, null, 2.5, "x"]}')"""),
+    "geometry": (types.GeometryType, f"st_geomfromwkb({POINT})"),
+    "geography": (types.GeographyType, f"st_geogfromwkb({POINT})"),
 }
 """A value of each type, as SQL."""
 OTHERWISE = {
@@ -104,8 +95,7 @@ INSIDE = {
 def test_parquet_keeps_each_type_as_spark_does_or_refuses_it(
     spark: SparkSession, lake: Lake, tmp_path: Path, place: str
 ) -> None:
-    """Written by us and by ``df.write.parquet``, as a column and inside other types, read back by
-    Spark: the same schema, with metadata, and the same rows."""
+    """Read back by Spark: schema, metadata and rows are those of ``df.write.parquet``."""
     values = {name: INSIDE[place].format(value) for name, (_, value) in TYPES.items()}
     for name in REFUSED if place == "column" else REFUSED_INSIDE:
         with pytest.raises(mc.OptionError, match=f"column {name}"):
@@ -114,23 +104,22 @@ def test_parquet_keeps_each_type_as_spark_does_or_refuses_it(
     df = rows_of(spark, values)
     write_dataframe(df, lake.dest)
     df.write.parquet(str(tmp_path / "theirs"))
-    ours, theirs = (
-        spark.read.parquet(lake.copied(tmp_path / "ours")),
-        spark.read.parquet(str(tmp_path / "theirs")),
-    )
+    lake.copied(tmp_path / "ours")
+    ours, theirs = (spark.read.parquet(str(tmp_path / who)) for who in ("ours", "theirs"))
     assert told(ours) == told(theirs)
 
 
 def test_every_type_of_spark_has_its_line() -> None:
     """The table has each type that this PySpark has: a new one is not forgotten."""
-    there = {
-        name
-        for name in spark_types.__all__
-        if isinstance(kind := getattr(spark_types, name), type) and issubclass(kind, DataType)
-    }
+    all_ = {name: getattr(types, name) for name in types.__all__}
+    there = {n for n, kind in all_.items() if isinstance(kind, type) and issubclass(kind, DataType)}
     tried = {kind.__name__ for kind, _ in TYPES.values()}
     assert tried <= there
     assert there - tried == set(OTHERWISE) & there
+
+
+def schema(name: str, kind: DataType) -> types.StructType:
+    return types.StructType([types.StructField(name, kind)])
 
 
 def test_a_type_that_nobody_knows_is_refused() -> None:
@@ -139,9 +128,8 @@ def test_a_type_that_nobody_knows_is_refused() -> None:
     class Quaternion(DataType):
         pass
 
-    schema = spark_types.StructType([spark_types.StructField("q", Quaternion())])
     with pytest.raises(mc.OptionError, match=r"column q: the type quater.* is not known"):
-        file_schema(schema, {})
+        file_schema(schema("q", Quaternion()), {})
 
 
 def test_lengths_metadata_and_user_types_come_back(
@@ -150,43 +138,32 @@ def test_lengths_metadata_and_user_types_come_back(
     """char and varchar, comments and other metadata of columns, vectors of Spark ML."""
     from pyspark.ml.linalg import Vectors, VectorUDT
 
-    text = spark_types.StringType()
-    schema = spark_types.StructType(
-        [
-            spark_types.StructField("c", text, True, {CHARS: "char(4)"}),
-            spark_types.StructField("vc", text, True, {CHARS: "varchar(9)"}),
-            spark_types.StructField(
-                "n", spark_types.LongType(), False, {"comment": "a number", "ml_attr": {"k": [1]}}
-            ),
-            spark_types.StructField("vector", VectorUDT()),
-        ]
-    )
+    text, field = types.StringType(), types.StructField
+    fields = [
+        field("c", text, True, {CHARS: "char(4)"}),
+        field("vc", text, True, {CHARS: "varchar(9)"}),
+        field("n", types.LongType(), False, {"comment": "a number", "ml_attr": {"k": [1]}}),
+        field("vector", VectorUDT()),
+    ]
     rows = [("ab", "cd", 1, Vectors.dense([1.0, 2.0])), (None, "x", 2, Vectors.sparse(3, {1: 2.0}))]
-    df = spark.createDataFrame(rows, schema).coalesce(1)
+    df = spark.createDataFrame(rows, types.StructType(fields)).coalesce(1)
     write_dataframe(df, lake.dest)
     df.write.parquet(str(tmp_path / "theirs"))
-    ours = spark.read.parquet(lake.copied(tmp_path / "ours"))
-    theirs = spark.read.parquet(str(tmp_path / "theirs"))
+    lake.copied(tmp_path / "ours")
+    ours, theirs = (spark.read.parquet(str(tmp_path / who)) for who in ("ours", "theirs"))
     assert ours.schema.json() == theirs.schema.json()
     assert "ml_attr" in ours.schema.json()
     assert ours.collect() == theirs.collect()
 
 
-def test_void_inside_of_what_is_an_array_is_found_by_its_type() -> None:
-    """A field that is called void is none."""
-    inner = spark_types.StructType([spark_types.StructField("void", spark_types.LongType())])
-    named = spark_types.StructType([spark_types.StructField("v", spark_types.ArrayType(inner))])
-    assert file_schema(named, {}).names == ["v"]
-
-
 def test_a_year_month_interval_may_have_a_dot_in_its_name() -> None:
-    """It is a column of its own; inside another type it is refused."""
-    months = spark_types.YearMonthIntervalType()
-    own = spark_types.StructType([spark_types.StructField("a.b", months)])
-    assert file_schema(own, {}).names == ["a.b"]
-    inside = spark_types.StructType([spark_types.StructField("a", spark_types.ArrayType(months))])
+    """Inside another type it is refused; a field that is called void is none."""
+    months = types.YearMonthIntervalType()
+    assert file_schema(schema("a.b", months), {}).names == ["a.b"]
     with pytest.raises(mc.OptionError, match=r"column a\.element: a year-month interval inside"):
-        file_schema(inside, {})
+        file_schema(schema("a", types.ArrayType(months)), {})
+    inner = types.ArrayType(schema("void", types.LongType()))
+    assert file_schema(schema("v", inner), {}).names == ["v"]
 
 
 def test_structs_that_parquet_has_not_are_refused(spark: SparkSession, lake: Lake) -> None:
