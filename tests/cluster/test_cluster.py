@@ -117,29 +117,6 @@ def test_of_two_twins_one_is_seen(spark: SparkSession, lake: Lake, gate: Gate, s
     exact(lake, report)
 
 
-@pytest.mark.parametrize("face", ["dataframe", "staged"])
-def test_a_slow_attempt_of_a_dataframe_is_overtaken(
-    spark: SparkSession, lake: Lake, gate: Gate, via: str, face: str
-) -> None:
-    """A twin of a slow task of a DataFrame wins, whoever encodes; the slow one goes on after the
-    job, and changes nothing."""
-
-    @udf(returnType="long", useArrow=False)
-    def slow(row: int) -> int:
-        if row == ROWS - 1 and attempt_number() == 0:
-            gate.note("slow")
-            gate.wait("job is over")
-        return row
-
-    df = spark.range(0, ROWS, 1, PARTITIONS).select(slow("id").alias("id"))
-    report = save(face, df, lake, via)
-    assert len(gate.notes("slow")) == 1
-    exact(lake, report)
-    assert left_in(via) == []
-    gate.open("job is over")
-    exact(lake, report)
-
-
 @dataclass(frozen=True)
 class SlowUpload:
     """The upload of staged files, of which the first attempt of a task waits."""
@@ -153,14 +130,29 @@ class SlowUpload:
         upload_files(task, groups)
 
 
-def test_a_slow_upload_is_overtaken(
-    spark: SparkSession, lake: Lake, gate: Gate, via: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A task that uploads staged files and is slow is overtaken by its twin; it finds no directory
-    when it goes on after the job."""
-    monkeypatch.setattr(module, "upload_files", SlowUpload(gate))
-    report = save("staged", spark.range(0, ROWS, 1, PARTITIONS), lake, via)
+@pytest.mark.parametrize("slow", ["dataframe", "staged", "upload"])
+def test_a_slow_attempt_is_overtaken(
+    spark: SparkSession, lake: Lake, gate: Gate, via: str, monkeypatch: pytest.MonkeyPatch,
+    slow: str,
+) -> None:  # fmt: skip
+    """A twin of a slow task of a DataFrame wins, whoever encodes, and of one that uploads staged
+    files; the slow one goes on after the job, and changes nothing."""
+
+    @udf(returnType="long", useArrow=False)
+    def waits(row: int) -> int:
+        if row == ROWS - 1 and attempt_number() == 0:
+            gate.note("slow")
+            gate.wait("job is over")
+        return row
+
+    df = spark.range(0, ROWS, 1, PARTITIONS)
+    if slow == "upload":
+        monkeypatch.setattr(module, "upload_files", SlowUpload(gate))
+    else:
+        df = df.select(waits("id").alias("id"))
+    report = save("dataframe" if slow == "dataframe" else "staged", df, lake, via)
     assert len(gate.notes("slow")) == 1
+    exact(lake, report)
     assert left_in(via) == []
     gate.open("job is over")
     exact(lake, report)

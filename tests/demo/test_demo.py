@@ -11,15 +11,15 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.demo import processes
-from tests.demo.processes import Process
 from tests.nightly import most
+from tests.processes import Process, living
 from tests.tidy.sources import ROOT, project_files
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -35,6 +35,55 @@ MAKING_SECONDS = 12.0
 MAKE_DEMO = ("make", "demo", f"PYTHON={sys.executable}")
 Victim = Callable[[list[Process], int], int]
 """Chooses whom to kill, out of a run's processes and the first one's id."""
+
+
+# The processes of one run, found by a mark in their environment ----------------------------------
+
+MARK = "MAGIC_COMMITTER_DEMO_RUN"
+LOOK_SECONDS = 0.05
+
+
+def of_run(mark: str) -> list[Process]:
+    """Every live process whose environment holds the mark."""
+    return [one for one in living() if f"{MARK}={mark}" in one.environment()]
+
+
+def until_gone(mark: str, ports: set[int], seconds_max: float) -> tuple[list[Process], set[int]]:
+    """Wait until a run has no process and nobody listens on its ports; what is left of both after
+    ``seconds_max``. A dying Java may keep its ports for a moment after it is seen no more."""
+    deadline = time.monotonic() + seconds_max
+    while True:
+        left = of_run(mark), ports & {port for _, port in _listeners()}
+        if not any(left) or time.monotonic() > deadline:
+            return left
+        time.sleep(LOOK_SECONDS)
+
+
+def listening_ports(processes: list[Process]) -> set[int]:
+    """The TCP ports that processes listen on."""
+    sockets = {inode for process in processes for inode in _sockets(process.pid)}
+    return {port for inode, port in _listeners() if inode in sockets}
+
+
+def _sockets(pid: int) -> Iterator[str]:
+    with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+        for descriptor in os.listdir(f"/proc/{pid}/fd"):
+            with suppress(FileNotFoundError):
+                target = os.readlink(f"/proc/{pid}/fd/{descriptor}")
+                if target.startswith("socket:["):
+                    yield target.removeprefix("socket:[").removesuffix("]")
+
+
+def _listeners() -> Iterator[tuple[str, int]]:
+    """Inode and port of every TCP socket that listens."""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with suppress(FileNotFoundError), open(table) as file:
+            for fields in (line.split() for line in list(file)[1:]):
+                if fields[3] == "0A":
+                    yield fields[9], int(fields[1].rpartition(":")[2], 16)
+
+
+# Runs ---------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -53,7 +102,7 @@ class Checkout:
         inherited = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
         process = subprocess.Popen(
             command, cwd=self.root,
-            env={**inherited, "TMPDIR": str(self.temporary), processes.MARK: mark, **environment},
+            env={**inherited, "TMPDIR": str(self.temporary), MARK: mark, **environment},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
         return process, mark
@@ -67,7 +116,7 @@ class Checkout:
             finally:
                 process.kill()
         assert process.returncode == 0, told
-        assert processes.until_gone(mark, set(), GONE_SECONDS) == ([], set())
+        assert until_gone(mark, set(), GONE_SECONDS) == ([], set())
         return told
 
     def killed_run(self, command: Sequence[str], victim: Victim, seconds: float) -> None:
@@ -78,14 +127,14 @@ class Checkout:
             try:
                 process.communicate(timeout=seconds)
             except subprocess.TimeoutExpired:
-                family = processes.of_run(mark)
+                family = of_run(mark)
             else:
                 self.killed_run(command, victim, seconds / 2)
                 return
-            ports = processes.listening_ports(family)
+            ports = listening_ports(family)
             os.kill(victim(family, process.pid), signal.SIGKILL)
             process.wait(GONE_SECONDS)
-            left, held = processes.until_gone(mark, ports, GONE_SECONDS)
+            left, held = until_gone(mark, ports, GONE_SECONDS)
             for survivor in left:
                 os.kill(survivor.pid, signal.SIGKILL)
         assert left == []

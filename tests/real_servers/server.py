@@ -95,7 +95,7 @@ class Server(ABC):
 
     @classmethod
     @abstractmethod
-    def get(cls) -> None:
+    def get(cls) -> object:
         """Build or find it, once for each machine. Raises NoServer: it cannot be had here."""
 
     @abstractmethod
