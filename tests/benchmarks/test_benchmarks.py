@@ -433,16 +433,6 @@ def test_the_table_has_medians_spreads_and_ratios() -> None:
     assert [row["ratio"] for row in told["rows"]] == [0.5, 1.0]
 
 
-def test_a_group_shares_a_table() -> None:
-    """A column for each measurement, with the ratio in brackets, empty where a contender has no
-    part in it; CPU and memory are the first one's."""
-    (one,) = told_of()["measurements"]
-    heading, ours, peer = report.shared([one, {**one, "column": "b", "rows": one["rows"][:1]}])
-    assert heading == ["", "files/s, 20 ms", "files/s, b", "CPU ms", "MiB"]
-    assert ours[1:] == ["800 (1.60)", "800 (1.60)", "1.50", "35.0"]
-    assert peer[1:] == ["500 (1.00)", "", "1.50", "35.0"]
-
-
 def test_the_terminal_shows_no_line_above_80_columns() -> None:
     """Tables, notes and headings fit, whatever the names; what has no room is left out."""
     told = told_of()
@@ -467,19 +457,6 @@ def test_the_page_shows_the_figures_that_are_kept() -> None:
     kept = json.loads(report.KEPT.read_text(encoding="utf-8"))
     page = report.PAGE.read_text(encoding="utf-8")
     assert report.placed(page, report.block(kept)) == page
-
-
-def test_the_readme_gets_two_rows() -> None:
-    """Memory and speed of our best row, beside the peers; without both measurements it stays."""
-    told = told_of()
-    (commit,) = told["measurements"]
-    text = "| a | b |\n| memory | old | x |\n| speed | old | x |\nend"
-    assert report.readme(text, told) == text
-    streaming = {**commit, "group": "streaming", "name": "http", "peer": "obstore"}
-    made = report.readme(text, {"measurements": [commit, streaming]}).splitlines()
-    assert made[1].startswith("| memory | **35.0** MiB to stream a large file (S3A hot, its def")
-    assert made[2].startswith("| speed | **1.60** × obstore streaming, **1.60** × Hadoop's magic")
-    assert (made[0], made[3]) == ("| a | b |", "end")
 
 
 def test_sparks_ratios_are_taken_within_rounds() -> None:

@@ -37,9 +37,6 @@ def soaked(chosen: argparse.Namespace) -> bool:
         print(f"soak: {kind}, {chosen.minutes:g} minutes", flush=True)
         figures = soak(chosen.seed, chosen.minutes * 60, transport=way, stormy=chosen.weather)
         print(f"soak: {kind}, ended", *figures.lines(), sep="\n", flush=True)
-        if chosen.samples:
-            for sample in figures.steady:
-                print(f"{sample.rss_bytes / 2**20:.0f} MiB, {sample.descriptors} descriptors")
         wrong = wrong or bool(figures.wrong)
     return not wrong
 
@@ -99,7 +96,6 @@ def main(given: Sequence[str] | None = None) -> int:
         kind.add_argument("--minutes", type=float, default=25.0 if name == "streams" else 5.0)
         kind.add_argument("--transport", choices=("auto", "boto3", "fast", "both"), default="auto")
         kind.add_argument("--weather", action="store_true", help="a network that fails")
-        kind.add_argument("--samples", action="store_true", help="print each job's memory too")
         kind.add_argument("--only", default="", metavar="WORD", help="cells whose name holds it")
         kind.add_argument("--kills", type=int, default=200, help="how many (%(default)s)")
     chosen = parser.parse_args(given)

@@ -113,7 +113,6 @@ class Tally:
     kills: Counter[str] = field(default_factory=Counter)
     moments: Counter[str] = field(default_factory=Counter)
     twins: Counter[str] = field(default_factory=Counter)
-    failures: Counter[str] = field(default_factory=Counter)
     streams: int = 0
     batches: int = 0
     replays: int = 0
@@ -129,7 +128,6 @@ class Tally:
             f"streams {self.streams}, batches {self.batches}, all rows there once;"
             f" {self.replays} replays of a batch that was done; drivers started {self.drivers}"
         )
-        yield f"queries that failed: {words(self.failures)}"
         yield (
             f"lives that ended before their moment: {self.passed_by}; streams that left something"
             f" to `cleanup`: {self.late}"
@@ -286,7 +284,7 @@ class Run:
             self._no_row_twice(stream)
             first.send(signal.SIGCONT)
             first.line.release()
-            woken = self._ended(first)
+            woken = first.answer()
             self._no_row_twice(stream)
             self.tally.twins[f"{stream.face}, the first {woken.outcome if woken else 'died'}"] += 1
             self.tally.moments[f"paused at {first.line.struck}"] += 1
@@ -296,13 +294,7 @@ class Run:
 
     def _run(self, driver: DriverProcess, stream: Stream) -> Answer | None:
         driver.begin(stream.order)
-        return self._ended(driver)
-
-    def _ended(self, driver: DriverProcess) -> Answer | None:
-        ended = driver.answer()
-        if ended is not None and ended != Answer(DONE):
-            self.tally.failures[_first_words(ended.error)] += 1
-        return ended
+        return driver.answer()
 
     # The judge ------------------------------------------------------------------------------------
 
@@ -324,16 +316,6 @@ def wrong_rows(found: list[int], batches: int, *, all_there: bool = False) -> st
     missing = [row for row in given if row not in counts] if all_there else []
     names = {"there twice": twice, "never given": strange, "missing": missing}
     return "; ".join(f"{name}: {rows}" for name, rows in names.items() if rows)
-
-
-def _first_words(error: str) -> str:
-    """The class of an error of ours in Spark's text, or its first words."""
-    known = [name for name in dir(mc) if name.endswith(("Error", "Running", "Unsettled", "Exists"))]
-    for name in (*known, "Concurrent", "CONCURRENT_STREAM_LOG_UPDATE", "EOFException"):
-        if name in error:
-            return name
-    words = error.split()
-    return words[0] if words and words[0].startswith("[") else " ".join(words[:8])
 
 
 def kills(

@@ -314,18 +314,3 @@ def test_the_end_of_an_errand_ends_its_requests() -> None:
         unanswered(lambda: in_time(late), sent=False)
         assert server.taken == taken
         pool.close()
-
-
-def test_the_end_of_an_errand_ends_a_pause() -> None:
-    """A request that waits for its next try is given up at once."""
-    with scripted_server(lambda _: error(503, "SlowDown")) as server:
-        store = S3Store("b", hurried(server.url, retry_seconds_max=600.0))
-        pool, errand = ThreadPool(1), Errand()
-        with errand.here():
-            future = pool.submit(lambda: store.head("k"))
-        while len(server.asked) < 2:
-            time.sleep(0.01)
-        errand.end(0.0)
-        assert isinstance(ended(lambda: in_time(future))[1], Unanswered)
-        assert len(server.asked) <= 3
-        pool.close()

@@ -1,5 +1,5 @@
-"""The judge notices each kind of lie, loss and growth, and weather strikes: a checker that cannot
-fail proves nothing. `python -m tests.chaos soak` runs the jobs."""
+"""The judge notices each kind of lie, loss and growth: a checker that cannot fail proves nothing.
+`python -m tests.chaos soak` runs the jobs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from magic_committer.stores.s3 import S3Store
 from tests.chaos.conftest import BUCKET
 from tests.chaos.jobs import Round, Steady, Told, Way, run
 from tests.chaos.judge import Operator, lies
-from tests.chaos.proxy import FAIR, SPELLS, Weather, drawn_spells, through
+from tests.chaos.proxy import Weather, drawn_spells, through
 from tests.chaos.soak import SAMPLES_MIN, Figures
 from tests.outside import Found, Outside
-from tests.servers import HurriedClock, Reply, scripted_server, way
 
 JOB = Round(1, "replace", 5, 7)
 WHOLE = Found(files=JOB.expected(), marked=True)
@@ -110,29 +109,6 @@ def test_the_operator_takes_what_is_lost_as_it_is(
     found = Outside(by_boto3.s3(), BUCKET).look(job.dest)
     assert lies("unresolved", found, job, ended[1]) == ""
     assert lies("committed", found, job) != ""
-
-
-# Weather ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("transport", ["boto3", "fast"])
-@pytest.mark.parametrize("spell", [spell for spell in SPELLS if spell != FAIR])
-def test_each_kind_of_weather_strikes(spell: str, transport: str) -> None:
-    """A request that is struck is sent again where it has no whole answer, and the store gets what
-    the kind says: nothing of a reset before it, all of one behind it."""
-    once_more = spell not in ("late reply", "slow reply")
-    arrives = spell not in ("reset in the request", "503 storm")
-    with (
-        scripted_server(lambda _: Reply(headers={"ETag": '"e"'})) as upstream,
-        through(Weather(1), upstream.url) as between,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        patch.setitem(SPELLS, spell, 1.0)
-        between.spells = iter([(spell, 0.0), (FAIR, 60.0)])
-        store = S3Store("b", way(between.url, transport=transport), clock=HurriedClock())
-        assert store.put("k", b"body" * 100).attempts == 1 + once_more
-    assert (between.met[spell], between.met["passed"]) == (1, once_more)
-    assert [asked.body for asked in upstream.asked] == [b"body" * 100] * (arrives + once_more)
 
 
 @pytest.mark.parametrize("transport", ["boto3", "fast"])

@@ -19,7 +19,6 @@ from tests import deviations
 from tests.real_servers import kinds, server
 from tests.real_servers.getting import say_missing
 from tests.real_servers.server import NoServer, Server
-from tests.spread import hand_over, handed_over
 
 _numbers = itertools.count(1)
 _missing: dict[str, str] = {}
@@ -114,12 +113,15 @@ def store(url: str, bucket: str) -> SeenStore:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    hand_over(session, "missing", _missing)
+    """pytest-xdist writes the summary in a process that runs no test: it is told what was not."""
+    output: dict[str, object] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["missing"] = _missing
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    _missing.update(handed_over(node, "missing"))
+    _missing.update(getattr(node, "workeroutput", {}).get("missing", {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
