@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 FACES = ("format", "foreach_batch")
 FILES_A_BATCH = 2
-READY, DONE, FAILED = "ready", "done", "failed"
 ANSWER_SECONDS_MAX = 240.0
 GONE_SECONDS_MAX = 30.0
 LOOK_SECONDS = 0.05
@@ -55,10 +54,13 @@ class Order:
 
 @dataclass(frozen=True)
 class Answer:
-    """How a query ended: `DONE`, or `FAILED` and why. `READY`: Spark has started."""
+    """How a query ended, and why it failed; or that Spark has started."""
 
     outcome: str
     error: str = ""
+
+
+READY, DONE = Answer("ready"), Answer("done")
 
 
 # In the driver ------------------------------------------------------------------------------------
@@ -68,7 +70,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever Spark prints goes to the log
     spark = session()
-    tell(answers, Answer(READY))
+    tell(answers, READY)
     for line in sys.stdin:
         tell(answers, run(spark, Order(**json.loads(line))))
 
@@ -113,11 +115,11 @@ def run(spark: SparkSession, order: Order) -> Answer:
         query = writer.trigger(availableNow=True).start()
         query.awaitTermination()
     except StreamingQueryException as error:
-        return Answer(FAILED, str(error)[:CHARACTERS_MAX])
+        return Answer("failed", str(error)[:CHARACTERS_MAX])
     finally:
         if query is not None:
             query.stop()
-    return Answer(DONE)
+    return DONE
 
 
 # Who has them -------------------------------------------------------------------------------------
@@ -156,7 +158,7 @@ class DriverProcess:
 
     def starts(self) -> None:
         """Wait until its Spark has started."""
-        if self.answer() != Answer(READY):
+        if self.answer() != READY:
             raise DriverFailed(f"a driver did not start:\n{self._end_of_log()}")
 
     def begin(self, order: Order) -> None:

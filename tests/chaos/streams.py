@@ -134,50 +134,14 @@ class Tally:
         )
 
 
-class Wrong(AssertionError):
-    """A promise is broken."""
-
-
-class Reader:
-    """What anybody who asks the store finds; nothing of the library is in between."""
-
-    def __init__(self, url: str) -> None:
-        self._s3 = Way(url).s3()
-        self._bucket = Outside(self._s3, BUCKET)
-        self._operator = Operator(BUCKET, self._s3)
-
-    def rows(self, stream: Stream) -> list[int]:
-        """The rows of its visible files."""
-        found: list[int] = []
-        for name in self._bucket.objects(stream.directory.name):
-            if not name.startswith(("_", ".")):
-                body = self._bucket.body(stream.directory.name, name)
-                found += pyarrow.parquet.read_table(BytesIO(body))["id"].to_pylist()
-        return sorted(found)
-
-    def left(self, stream: Stream) -> list[str]:
-        """What is neither data nor stays by design: uploads; control objects but the ledger and
-        closed records."""
-        return self._bucket.left(stream.directory.name)
-
-    def clean(self, stream: Stream) -> None:
-        """Remove what requests left that landed after their job's end, as a cron job does."""
-        if errors := self._operator.sweep(stream.directory.name):
-            raise Wrong(f"cleanup: {errors}")
-
-    def done(self, stream: Stream) -> int | None:
-        """The last batch that the ledger calls published."""
-        state = mc.read_stream(stream.order.dest, stream.query(), s3=self._s3)
-        return None if state is None else state.done
-
-
 class Run:
-    """Streams under kills, on one store."""
+    """Streams under kills, on one store. Raises AssertionError: a promise is broken."""
 
-    def __init__(self, reader: Reader, there: Drivers, folder: Path, chance: random.Random) -> None:
+    def __init__(self, url: str, there: Drivers, folder: Path, chance: random.Random) -> None:
         self.tally = Tally()
-        self._reader, self._drivers = reader, there
-        self._folder, self._chance = folder, chance
+        self._s3 = Way(url).s3()
+        self._bucket = Outside(self._s3, BUCKET)  # what anybody who asks the store finds
+        self._drivers, self._folder, self._chance = there, folder, chance
 
     def one_stream(self, lives: int, over: Callable[[], bool]) -> None:
         """A stream from its first batch to its last; shorter if all is over."""
@@ -202,34 +166,41 @@ class Run:
             ended = self._struck(stream, "driver")
         else:
             ended = self._struck(stream, "workers")
-        self._no_row_twice(stream)
-        if ended == Answer(DONE):
-            self._all_there(stream)
+        self._judge(stream, all_there=ended == DONE)
         if self._chance.random() < 0.3 and stream.forget_last_commit():
             self.tally.replays += 1
 
     def _last_life(self, stream: Stream) -> None:
-        driver = self._drivers.take()
+        driver, name = self._drivers.take(), stream.directory.name
         for _ in range(STARTS_AGAIN_MAX):
             ended = self._run(driver, stream)
-            if ended == Answer(DONE):
+            if ended == DONE:
                 break
-        else:
-            raise Wrong(f"{stream}: it does not end, though nobody disturbs it: {ended}")
+        assert ended == DONE, f"{stream}: it does not end, though nobody disturbs it: {ended}"
         self._drivers.give_back(driver)
-        self._all_there(stream)
-        if self._reader.done(stream) != stream.given - 1:
-            raise Wrong(f"{stream}: the ledger says {self._reader.done(stream)}")
+        self._judge(stream, all_there=True)
+        state = mc.read_stream(stream.order.dest, stream.query(), s3=self._s3)
+        assert state is not None, stream
+        assert state.done == stream.given - 1, f"{stream}: the ledger says {state}"
         deadline = time.monotonic() + SETTLED_SECONDS_MAX
-        while self._reader.left(stream) and time.monotonic() < deadline:
+        while self._bucket.left(name) and time.monotonic() < deadline:
             time.sleep(0.2)
-        if left := self._reader.left(stream):
+        if left := self._bucket.left(name):  # by requests that landed after their job's end
             self.tally.late += 1
             print(f"left in {stream.order.dest}: {left}", flush=True)
-            self._reader.clean(stream)
-        if left := self._reader.left(stream):
-            raise Wrong(f"{stream}: left for ever: {left}")
-        self._all_there(stream)
+            assert Operator(BUCKET, self._s3).sweep(name) == ()
+        assert self._bucket.left(name) == [], f"{stream}: left for ever"
+        self._judge(stream, all_there=True)
+
+    def _judge(self, stream: Stream, *, all_there: bool = False) -> None:
+        """Read the rows of its visible files."""
+        name, found = stream.directory.name, list[int]()
+        for file in self._bucket.objects(name):
+            if not file.startswith(("_", ".")):
+                body = self._bucket.body(name, file)
+                found += pyarrow.parquet.read_table(BytesIO(body))["id"].to_pylist()
+        wrong = wrong_rows(found, stream.given, all_there=all_there)
+        assert not wrong, f"{stream}: {wrong}"
 
     # Blows ----------------------------------------------------------------------------------------
 
@@ -237,27 +208,25 @@ class Run:
         kind = self._chance.choice(list(KINDS))
         return Moment(kind, self._chance.randint(1, KINDS[kind]), self._chance.random() < 0.5)
 
+    def _passed_by(self, stream: Stream, ended: Answer | None) -> None:
+        self.tally.passed_by += 1
+        assert ended == DONE, f"{stream}: nobody disturbed it: {ended}"
+
     def _struck(self, stream: Stream, victim: str) -> Answer | None:
         """Run it, and kill the whole driver or its workers at a drawn moment."""
         driver, moment = self._drivers.take(), self._moment()
         driver.line.arm(moment, driver.kill if victim == "driver" else driver.kill_workers)
         ended = self._run(driver, stream)
         driver.line.disarm()
-        struck = driver.line.struck
-        if struck is None:
-            self.tally.passed_by += 1
-            if ended != Answer(DONE):
-                raise Wrong(f"{stream}: nobody disturbed it: {ended}")
-        else:
-            self.tally.kills[f"{victim} ({stream.face})"] += 1
-            self.tally.moments[f"{'after' if moment.after else 'before'} {struck}"] += 1
-        if ended is None and (struck is None or victim != "driver"):
-            raise Wrong(f"{stream}: its driver died, and nobody had killed it")
         driver.line.settle()
-        if struck is None:
+        if (struck := driver.line.struck) is None:
+            self._passed_by(stream, ended)
             self._drivers.give_back(driver)
-        else:  # a JVM whose workers were killed gives dead ones to its next query
-            driver.kill()
+            return ended
+        self.tally.kills[f"{victim} ({stream.face})"] += 1
+        self.tally.moments[f"{'after' if moment.after else 'before'} {struck}"] += 1
+        assert ended or victim == "driver", f"{stream}: its driver died, and nobody had killed it"
+        driver.kill()  # a JVM whose workers were killed gives dead ones to its next query
         return ended
 
     def _twins(self, stream: Stream) -> Answer | None:
@@ -275,36 +244,23 @@ class Run:
         ended = first.answer(unless=paused.is_set)
         if ended is not None:
             first.line.disarm()
-            self.tally.passed_by += 1
-            if ended != Answer(DONE):
-                raise Wrong(f"{stream}: nobody disturbed it: {ended}")
-            others: Answer | None = ended
+            self._passed_by(stream, ended)
         else:
-            others = self._run(second, stream)
-            self._no_row_twice(stream)
+            ended = self._run(second, stream)
+            self._judge(stream)
             first.send(signal.SIGCONT)
             first.line.release()
             woken = first.answer()
-            self._no_row_twice(stream)
+            self._judge(stream)
             self.tally.twins[f"{stream.face}, the first {woken.outcome if woken else 'died'}"] += 1
             self.tally.moments[f"paused at {first.line.struck}"] += 1
         self._drivers.give_back(first)
         self._drivers.give_back(second)
-        return others
+        return ended
 
     def _run(self, driver: DriverProcess, stream: Stream) -> Answer | None:
         driver.begin(stream.order)
         return driver.answer()
-
-    # The judge ------------------------------------------------------------------------------------
-
-    def _no_row_twice(self, stream: Stream) -> None:
-        if wrong := wrong_rows(self._reader.rows(stream), stream.given):
-            raise Wrong(f"{stream}: {wrong}")
-
-    def _all_there(self, stream: Stream) -> None:
-        if wrong := wrong_rows(self._reader.rows(stream), stream.given, all_there=True):
-            raise Wrong(f"{stream}: {wrong}")
 
 
 def wrong_rows(found: list[int], batches: int, *, all_there: bool = False) -> str:
@@ -322,7 +278,8 @@ def kills(
     seed: int, count: int, folder: Path, *, seconds_max: float = float("inf"), lives: int = LIVES,
     tell: Callable[[Tally], None] = lambda _: None,
 ) -> Tally:  # fmt: skip
-    """Run streams until so many kills have been made.
+    """Run streams until so many kills have been made. Raises AssertionError: a promise is broken,
+    or a driver ended that nobody had killed.
 
     Args:
         seed: draws the moments, the victims, the batches.
@@ -331,14 +288,10 @@ def kills(
         seconds_max: no stream is begun later, and none goes on.
         lives: of a stream.
         tell: called after each stream.
-
-    Raises:
-        Wrong: a row is missing, or there twice; or something is left for ever.
-        DriverFailed: a driver ended that nobody had killed.
     """
     began = time.monotonic()
     with moto_server(BUCKET) as url, drivers(url, folder) as there:
-        run = Run(Reader(url), there, folder, random.Random(seed))
+        run = Run(url, there, folder, random.Random(seed))
 
         def over() -> bool:
             return run.tally.kills.total() >= count or time.monotonic() - began > seconds_max

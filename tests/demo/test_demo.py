@@ -11,8 +11,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,39 +47,12 @@ def of_run(mark: str) -> list[Process]:
     return [one for one in living() if f"{MARK}={mark}" in one.environment()]
 
 
-def until_gone(mark: str, ports: set[int], seconds_max: float) -> tuple[list[Process], set[int]]:
-    """Wait until a run has no process and nobody listens on its ports; what is left of both after
-    ``seconds_max``. A dying Java may keep its ports for a moment after it is seen no more."""
-    deadline = time.monotonic() + seconds_max
-    while True:
-        left = of_run(mark), ports & {port for _, port in _listeners()}
-        if not any(left) or time.monotonic() > deadline:
-            return left
+def left_of(mark: str) -> list[Process]:
+    """The processes of a run that live on for too long."""
+    deadline = time.monotonic() + GONE_SECONDS
+    while (left := of_run(mark)) and time.monotonic() < deadline:
         time.sleep(LOOK_SECONDS)
-
-
-def listening_ports(processes: list[Process]) -> set[int]:
-    """The TCP ports that processes listen on."""
-    sockets = {inode for process in processes for inode in _sockets(process.pid)}
-    return {port for inode, port in _listeners() if inode in sockets}
-
-
-def _sockets(pid: int) -> Iterator[str]:
-    with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
-        for descriptor in os.listdir(f"/proc/{pid}/fd"):
-            with suppress(FileNotFoundError):
-                target = os.readlink(f"/proc/{pid}/fd/{descriptor}")
-                if target.startswith("socket:["):
-                    yield target.removeprefix("socket:[").removesuffix("]")
-
-
-def _listeners() -> Iterator[tuple[str, int]]:
-    """Inode and port of every TCP socket that listens."""
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        with suppress(FileNotFoundError), open(table) as file:
-            for fields in (line.split() for line in list(file)[1:]):
-                if fields[3] == "0A":
-                    yield fields[9], int(fields[1].rpartition(":")[2], 16)
+    return left
 
 
 # Runs ---------------------------------------------------------------------------------------------
@@ -116,7 +88,7 @@ class Checkout:
             finally:
                 process.kill()
         assert process.returncode == 0, told
-        assert until_gone(mark, set(), GONE_SECONDS) == ([], set())
+        assert left_of(mark) == []
         return told
 
     def killed_run(self, command: Sequence[str], victim: Victim, seconds: float) -> None:
@@ -131,14 +103,12 @@ class Checkout:
             else:
                 self.killed_run(command, victim, seconds / 2)
                 return
-            ports = listening_ports(family)
             os.kill(victim(family, process.pid), signal.SIGKILL)
             process.wait(GONE_SECONDS)
-            left, held = until_gone(mark, ports, GONE_SECONDS)
+            left = left_of(mark)
             for survivor in left:
                 os.kill(survivor.pid, signal.SIGKILL)
         assert left == []
-        assert held == set()
 
 
 def make(family: list[Process], first: int) -> int:
@@ -193,7 +163,7 @@ def test_killed_while_it_runs_it_leaves_nothing_running(
     checkout: Checkout, chance: random.Random
 ) -> None:
     """Killed with -9 at any moment, be it make, the Python below it, the demo, or the demo started
-    without make: soon no process of it is alive, and its ports are free."""
+    without make: soon no process of it is alive."""
     if not (checkout.root / ".venv" / "complete.json").exists():
         checkout.green_run()  # which the test before this one has made, if it ran
     started = time.monotonic()
