@@ -20,9 +20,7 @@ LONG = "a" * 256
 pytestmark = pytest.mark.only("versitygw")
 
 
-def test_a_name_that_the_server_cannot_hold_is_refused_when_it_is_opened(
-    store: SeenStore,
-) -> None:
+def test_a_name_that_the_server_cannot_hold_is_refused_when_it_is_opened(store: SeenStore) -> None:
     """Its parts would be taken, and its Complete answered with 500 for ever."""
     job = mc.start(store.dest, s3=store.s3)
     for name in (LONG, f"{LONG}/x.csv", "a" * 248):  # the last: its `.pending` is too long
