@@ -443,17 +443,11 @@ def test_the_terminal_shows_no_line_above_80_columns() -> None:
     assert "(min–max)" in text
 
 
-def test_the_page_keeps_what_is_outside_its_marks() -> None:
-    """Only what stands between the marks is new; a page without them is refused."""
-    page = f"before\n{report.BEGIN}\nold\n{report.END}\nafter"
-    placed = report.placed(page, "new")
-    assert placed == f"before\n{report.BEGIN}\n\nnew\n\n{report.END}\nafter"
+def test_the_page_shows_the_figures_that_are_kept() -> None:
+    """docs/performance.md is what `--write-docs --from` makes of the JSON; a page without its marks
+    is refused."""
     with pytest.raises(ValueError, match="once each"):
         report.placed("no marks", "new")
-
-
-def test_the_page_shows_the_figures_that_are_kept() -> None:
-    """docs/performance.md is what `--write-docs --from` makes of the JSON."""
     kept = json.loads(report.KEPT.read_text(encoding="utf-8"))
     page = report.PAGE.read_text(encoding="utf-8")
     assert report.placed(page, report.block(kept)) == page
