@@ -62,7 +62,7 @@ interop: venv  ## Run real Hadoop beside the library: needs Java 17, Maven and G
 	@$(BIN)/python -m tools.suites interop
 
 soak: venv  ## Mixed jobs on versitygw, with drivers, workers and the server killed: MINUTES=60 SEED=1 TRANSPORT=both WEATHER=1
-	@$(BIN)/python -m tools.lifeline $(BIN)/python -m tests.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) \
+	@$(BIN)/python -m tools.lifeline $(BIN)/python -m tests.chaos soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(TRANSPORT),--transport $(TRANSPORT)) $(if $(WEATHER),--weather)
 
 pythons: venv  ## Run unit, contract, promise and process tests on Python 3.11 to 3.14, and on the lowest dependencies: ONLY=3.14

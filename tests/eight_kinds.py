@@ -78,28 +78,20 @@ class Made:
         return self.of(*self.by_kind)
 
 
+@dataclass
 class Maker:
     """Makes them.
 
-    Args:
-        bucket, s3: for the jobs, which are started by the public call.
+    Attributes:
+        s3: for the jobs, which are started by the public call.
         customers: the same store, for uploads with a customer's key.
         threads: requests at once; 0: none beside the caller's.
     """
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        *,
-        s3: mc.S3Options | None = None,
-        customers: ObjectStore | None = None,
-        threads: int = 16,
-    ) -> None:
-        self._store = store
-        self._customers = customers or store
-        self._s3 = s3
-        self._threads = threads
-        self._dest = Destination(store.bucket, "table/")
+    store: ObjectStore
+    s3: mc.S3Options | None = None
+    customers: ObjectStore | None = None
+    threads: int = 16
 
     def make(self, total: int) -> Made:
         """Make ``total`` uploads, in shares that divide by 2."""
@@ -113,32 +105,29 @@ class Maker:
         plain = (f"other/{n % 7}/x{n}.bin" for n in range(counts["foreign"]))
         made.by_kind["foreign"] = self._open(plain)
         self._twins(made, counts["twin"])
-        for kind, prefix, store in (
-            ("neighbour", "table2/", self._store),
-            ("ageless", "table/ageless/", self._store),
-            ("ssec", "table/ssec/", self._customers),
-        ):
-            keys = (f"{prefix}{unique_name(f'{n}.csv', GONE)}" for n in range(counts[kind]))
-            made.by_kind[kind] = self._open(keys, below="", store=store)
+        folders = {"neighbour": "table2", "ageless": "table/ageless", "ssec": "table/ssec"}
+        for kind, folder in folders.items():
+            keys = (f"{folder}/{unique_name(f'{n}.csv', GONE)}" for n in range(counts[kind]))
+            made.by_kind[kind] = self._open(keys, below="", with_key=kind == "ssec")
         return made
 
     def _start(self, job_id: str) -> StartedJob:
-        dest = f"s3://{self._store.bucket}/table/jobs/{job_id}"
-        job = mc.start(dest, job_id=job_id, s3=self._s3)
+        dest = f"s3://{self.store.bucket}/table/jobs/{job_id}"
+        job = mc.start(dest, job_id=job_id, s3=self.s3)
         return StartedJob(job_id, job.uuid, f"{dest}/", USUAL_TERMS, True, "", False)
 
     def _open(
-        self, keys: Iterable[str], *, below: str = "table/", store: ObjectStore | None = None
+        self, keys: Iterable[str], *, below: str = "table/", with_key: bool = False
     ) -> list[Name]:
-        at = store or self._store
+        at = (self.customers if with_key else None) or self.store
 
         def one(key: str) -> Name:
             return key, at.create_upload(key, attributes=Attributes()).upload_id
 
         full = [f"{below}{key}" for key in keys]
-        if not self._threads:
+        if not self.threads:
             return [one(key) for key in full]
-        with ThreadPoolExecutor(self._threads) as pool:
+        with ThreadPoolExecutor(self.threads) as pool:
             return list(pool.map(one, full))
 
     def _of_job(self, job: StartedJob, count: int) -> list[Name]:
@@ -151,35 +140,30 @@ class Maker:
     def _put_set(self, job: StartedJob, uploads: Iterable[Name]) -> None:
         pendings = [
             to_pending(
-                job, "t", bucket=self._store.bucket, uri=java_uri(self._store.bucket, key),
+                job, "t", bucket=self.store.bucket, uri=java_uri(self.store.bucket, key),
                 key=key, upload_id=upload_id, parts=[PART], length=3, checksum=None, created_ms=0,
                 token=token(job.uuid, "t", str(n)),
             )
             for n, (key, upload_id) in enumerate(uploads)
         ]  # fmt: skip
-        self._store.put(
-            job.paths.pendingset("t"),
-            _encoded(job.id, pendings),
-            metadata={JOB_METADATA: job.uuid},
-        )
+        at, owner = job.paths.pendingset("t"), {JOB_METADATA: job.uuid}
+        self.store.put(at, _encoded(job.id, pendings), metadata=owner)
 
     def _of_hadoop(self, count: int) -> list[Name]:
         names = self._open(f"hadoop/{n}.orc" for n in range(count))
         few = count - 10
         pendings = [self._hadoops(name) for name in names]
-        self._store.put(
-            "table/hadoop/__magic_job-job_1/job-job_1/00/task_0.pendingset",
-            _encoded("job_1", pendings[:few]),
-        )
+        task = "table/hadoop/__magic_job-job_1/job-job_1/00/task_0.pendingset"
+        self.store.put(task, _encoded("job_1", pendings[:few]))
         for n, pending in enumerate(pendings[few:]):
             key = f"table/hadoop/__magic/job-job_2/00/tasks/a/__base/{n}.orc.pending"
-            self._store.put(key, encode_pending(pending))
+            self.store.put(key, encode_pending(pending))
         return names
 
     def _hadoops(self, name: Name) -> Pending:
         return new_pending(
-            uri=java_uri(self._store.bucket, name[0]), upload_id=name[1],
-            bucket=self._store.bucket, destination_key=name[0],
+            uri=java_uri(self.store.bucket, name[0]), upload_id=name[1],
+            bucket=self.store.bucket, destination_key=name[0],
             created_ms=0, etags=(UploadEtag(PART.etag, None, None),), length=3, extra_data={},
             job_id="job_1", task_id="t",
         )  # fmt: skip
@@ -188,7 +172,7 @@ class Maker:
         keys = [f"twins/{n}.csv" for n in range(count // 2)]
         made.ours = self._open(keys)
         made.by_kind["twin"] = made.ours + self._open(keys)
-        dest = f"s3://{self._store.bucket}/table/twins/"
+        dest = f"s3://{self.store.bucket}/table/twins/"
         gone = StartedJob(DONE, OTHERS_GONE, dest, USUAL_TERMS, True, "", False)
         self._put_set(gone, made.ours)
 
@@ -259,9 +243,8 @@ def check_cleaning(
     if older_than:
         going |= made.of("ageless")
     before = opened(store)
-    dry = command(
-        "uploads", "abort", path, *older_than, "--dry-run", "--no-sizes", "--format", "jsonl"
-    )
+    quick = ("--dry-run", "--no-sizes", "--format", "jsonl")
+    dry = command("uploads", "abort", path, *older_than, *quick)
     assert dry.code == 0, dry.err
     assert dry.out.count('"action":"would abort"') == len(going)
     assert opened(store) == before == made.all()

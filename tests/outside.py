@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from magic_committer.options import S3Options
 from tests.servers import outside
@@ -24,6 +25,21 @@ def etag(body: bytes, block_bytes: int = 2**40) -> str:
 def words(counts: Mapping[str, int]) -> str:
     """What was counted, for people."""
     return ", ".join(f"{name} {count}" for name, count in sorted(counts.items())) or "none"
+
+
+class Found(NamedTuple):
+    """What lies below a destination: names without the job's token, and ETags; names of control
+    objects; keys of open uploads; whether `_SUCCESS` is there."""
+
+    files: dict[str, str] = {}  # noqa: RUF012 - nobody changes it
+    control: tuple[str, ...] = ()
+    uploads: tuple[str, ...] = ()
+    marked: bool = False
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """What is neither data nor its marker."""
+        return self.control + self.uploads
 
 
 class Outside:
@@ -76,6 +92,12 @@ class Outside:
     def left(self, dest: str = "", *, closed: bool = False) -> list[str]:
         """What `control` names, and the keys of open uploads."""
         return self.control(dest, closed=closed) + self.uploads(dest)
+
+    def look(self, dest: str, *, closed: bool = False) -> Found:
+        """All that is below a destination, of every kind; closed records as of `control`."""
+        control, uploads = self.control(dest, closed=closed), self.uploads(dest)
+        marked = "_SUCCESS" in self.objects(dest)
+        return Found(self.files(dest), tuple(control), tuple(uploads), marked)
 
     def body(self, dest: str, name: str) -> bytes:
         key = f"{dest}/{name}" if dest else name

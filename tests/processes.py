@@ -1,28 +1,53 @@
-"""Processes that a test may not wait for, others' children: which they are, and that they end."""
+"""Processes that a test may not wait for, others' children: which they are, and that they end
+(Linux: /proc)."""
 
 from __future__ import annotations
 
-import os
-import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 GONE_SECONDS_MAX = 300.0
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process that is alive; a zombie is not. ``session``: its leader's id. ``command``: its
+    words."""
+
+    pid: int
+    parent: int
+    session: int
+    command: tuple[str, ...]
+
+    def environment(self) -> set[str]:
+        """As ``NAME=value``; empty if it has just ended, or is somebody else's."""
+        with suppress(OSError):
+            return {*Path(f"/proc/{self.pid}/environ").read_text(errors="replace").split("\0")}
+        return set()
+
+
+def living() -> Iterator[Process]:
+    """Every process."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has just ended
+            state, parent, _, session, *_ = (entry / "stat").read_text().rpartition(")")[2].split()
+            command = (entry / "cmdline").read_text(errors="replace").split("\0")
+            if state not in "ZX":
+                yield Process(int(entry.name), int(parent), int(session), tuple(command))
 
 
 def is_gone(pid: int) -> bool:
     """Whether a process ends in time, if it has not ended. One that nobody has waited for yet has
     ended, too."""
     until = time.monotonic() + GONE_SECONDS_MAX
-    while time.monotonic() < until:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        if _is_zombie(pid):
-            return True
+    while any(one.pid == pid for one in living()):
+        if time.monotonic() > until:
+            return False
         time.sleep(0.05)
-    return False
+    return True
 
 
 def pids_in(file: Path) -> list[int]:
@@ -32,8 +57,3 @@ def pids_in(file: Path) -> list[int]:
         assert time.monotonic() < until, f"nobody has written {file}"
         time.sleep(0.05)
     return [int(word) for word in file.read_text().split()]
-
-
-def _is_zombie(pid: int) -> bool:
-    told = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
-    return told.stdout.strip().startswith("Z") or not told.stdout.strip()

@@ -89,10 +89,7 @@ class _Effects:
         return ObjectPage(shown, groups), more[0] if more else None
 
     def open(
-        self,
-        key: str,
-        attributes: Attributes,
-        checksum: ChecksumAlgorithm | None = None,
+        self, key: str, attributes: Attributes, checksum: ChecksumAlgorithm | None = None
     ) -> str:
         return self.store.create_upload(key, attributes=attributes, checksum=checksum).upload_id
 

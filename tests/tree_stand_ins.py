@@ -9,6 +9,8 @@ import io
 import os
 import stat
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from fsspec.implementations.local import LocalFileSystem
@@ -67,41 +69,32 @@ class Hdfs(LocalFileSystem):  # type: ignore[misc]  # fsspec ships no types
             raise RuntimeError(f'RPCError("{told}", "{path} is non empty")') from error
 
 
+def _served(call: Callable[..., None], *paths: str) -> None:
+    """A call of the system as OpenSSH's server answers it: of errors it tells one by its name."""
+    try:
+        call(*paths)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        raise OSError("Failure") from None
+
+
 class _Sftp:
     """The calls of ``paramiko.SFTPClient`` that are used, as OpenSSH's server answers them."""
 
     lstat = staticmethod(os.lstat)
     stat = staticmethod(os.stat)
+    hardlink = staticmethod(partial(_served, os.link))
+    posix_rename = staticmethod(partial(_served, os.rename))
 
     def rename(self, old: str, new: str) -> None:
         if stat.S_ISREG(os.lstat(old).st_mode):
-            try:
-                os.link(old, new)
-            except FileNotFoundError:
-                raise
-            except OSError:
-                raise OSError("Failure") from None
+            _served(os.link, old, new)
             os.unlink(old)
         elif os.path.exists(new):
             raise OSError("Failure")
         else:
             os.rename(old, new)
-
-    def hardlink(self, old: str, new: str) -> None:
-        try:
-            os.link(old, new)
-        except FileNotFoundError:
-            raise
-        except OSError:
-            raise OSError("Failure") from None
-
-    def posix_rename(self, old: str, new: str) -> None:
-        try:
-            os.rename(old, new)
-        except FileNotFoundError:
-            raise
-        except OSError:
-            raise OSError("Failure") from None
 
 
 class Sftp(LocalFileSystem):  # type: ignore[misc]  # fsspec ships no types

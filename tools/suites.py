@@ -69,7 +69,7 @@ TREES = (sys.executable, "-m", "tests.real_trees", "--get")
 SPARKS = (sys.executable, "-m", "tools.sparks", "3.5")
 """The lowest release of Spark, in an environment of its own; `make sparks` runs the others, too."""
 
-SOAK = (sys.executable, "-m", "tests.soak", "--seed", "1", "--minutes")
+SOAK = (sys.executable, "-m", "tests.chaos", "soak", "--seed", "1", "--minutes")
 """Jobs under kills, a minute of them; `make soak MINUTES=60` is the same for longer."""
 
 SITE = (sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet")
@@ -140,13 +140,12 @@ SUITES = (
     Suite("crashwalk", 40, ("crashwalk",), slow=True, share=0.6, spread="tests"),
     Suite("running", 60, ("running", "engines"), slow=True),
     Suite("process", 120, ("process",), slow=True, share=0.25, spread="tests"),
-    Suite("kills", 110, ("stream_kills", "kills"), slow=True, spread="files"),
     Suite("benchmarks", 30, ("benchmarks",), slow=True, spread="tests"),
     Suite("transport", 100, ("transport",), slow=True, share=0.7, spread="tests"),
-    Suite("network", 110, ("network",), slow=True, share=0.4, spread="files"),
+    Suite("chaos", 260, ("chaos",), slow=True, share=0.7, spread="files"),
     Suite("real", 160, ("real_servers",), (SERVERS,), slow=True, share=0.5, spread="groups"),
     Suite("trees", 80, ("real_trees",), (TREES,), slow=True, share=0.6),
-    Suite("soak", 120, ("soak",), ((*SOAK, "1"),), slow=True, spread="tests"),
+    Suite("soak", 90, commands=((*SOAK, "1"),), slow=True),
     Suite("interop", 110, ("interop",), (HADOOP,), slow=True, share=0.7),
     Suite("site", 20, ("site",), (SITE,), slow=True),
     Suite("demo", 140, ("demo",), slow=True),

@@ -27,28 +27,18 @@ def master(environment: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def session(master: str) -> Iterator[SparkSession]:
     """An application with an executor of one core on each host. A copy of a task is begun as soon
     as half of all tasks have ended and it takes a little longer than they."""
-    made: SparkSession = (
-        builder(master)
-        .appName("magic-committer cluster tests")
-        .config("spark.cores.max", len(WORKER_HOSTS))
-        .config("spark.executor.cores", 1)
-        .config("spark.executor.memory", "700m")
-        .config("spark.sql.shuffle.partitions", 4)
-        .config("spark.sql.adaptive.enabled", "false")
-        .config("spark.speculation", "true")
-        .config("spark.speculation.interval", "100ms")
-        .config("spark.speculation.multiplier", "1.1")
-        .config("spark.speculation.quantile", "0.5")
-        .config("spark.speculation.minTaskRuntime", "500ms")
-        .config("spark.locality.wait", "0")
-        .config("spark.scheduler.barrier.maxConcurrentTasksCheck.interval", "1s")
-        .config("spark.shuffle.io.maxRetries", 1)
-        .config("spark.shuffle.io.retryWait", "200ms")
-        .config("spark.deploy.maxExecutorRetries", "-1")
-        .config("spark.sql.warehouse.dir", tempfile.gettempdir())
-        .config("spark.python.task.killTimeout", f"{ZOMBIE_MILLISECONDS}ms")
-        .getOrCreate()
-    )
+    settings = {
+        "spark.cores.max": len(WORKER_HOSTS), "spark.executor.cores": 1,
+        "spark.executor.memory": "700m", "spark.sql.shuffle.partitions": 4,
+        "spark.sql.adaptive.enabled": False, "spark.speculation": True,
+        "spark.speculation.interval": "100ms", "spark.speculation.multiplier": 1.1,
+        "spark.speculation.quantile": 0.5, "spark.speculation.minTaskRuntime": "500ms",
+        "spark.locality.wait": 0, "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
+        "spark.shuffle.io.maxRetries": 1, "spark.shuffle.io.retryWait": "200ms",
+        "spark.deploy.maxExecutorRetries": -1, "spark.sql.warehouse.dir": tempfile.gettempdir(),
+        "spark.python.task.killTimeout": f"{ZOMBIE_MILLISECONDS}ms",
+    }  # fmt: skip
+    made: SparkSession = builder(master).config(map=settings).getOrCreate()
     made.sparkContext.setLogLevel("OFF")
     yield made
     made.stop()

@@ -31,18 +31,13 @@ def write_file_each(task: mc.Task, rows: Iterable[int]) -> None:
 
 def main(master: str, dest: str) -> None:
     """Run the job; it is not expected to end."""
-    spark = (
-        builder(master)
-        .appName("magic-committer, a driver that is killed")
-        .config("spark.cores.max", 3)
-        .config("spark.executor.cores", 1)
-        .config("spark.executor.memory", "700m")
-        .config("spark.speculation", "true")
-        .config("spark.speculation.interval", "100ms")
-        .config("spark.speculation.minTaskRuntime", "500ms")
-        .config("spark.executorEnv.AWS_ENDPOINT_URL", os.environ["AWS_ENDPOINT_URL"])
-        .getOrCreate()
-    )
+    settings = {
+        "spark.cores.max": 3, "spark.executor.cores": 1, "spark.executor.memory": "700m",
+        "spark.speculation": True, "spark.speculation.interval": "100ms",
+        "spark.speculation.minTaskRuntime": "500ms",
+        "spark.executorEnv.AWS_ENDPOINT_URL": os.environ["AWS_ENDPOINT_URL"],
+    }  # fmt: skip
+    spark = builder(master).config(map=settings).getOrCreate()
     print(spark.sparkContext.applicationId, flush=True)
     options = mc.Options(commit_threads=THREADS)
     rows = spark.sparkContext.parallelize(range(FILES), TASKS)

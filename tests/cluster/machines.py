@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pyspark
 
+from tests.processes import living
+
 MASTER_HOST = "127.0.0.1"
 WORKER_HOSTS = ("127.0.0.1", "127.0.0.2")
 START_SECONDS_MAX = 90.0
@@ -36,11 +38,8 @@ class ClusterFailed(RuntimeError):
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[str]:
-    """Run a cluster with its logs in a folder; gives the Master's URL.
-
-    Raises:
-        ClusterFailed: it did not start.
-    """
+    """Run a cluster with its logs in a folder; gives the Master's URL. Raises ClusterFailed: it did
+    not start."""
     with ExitStack() as stack:
         log = folder / "master.log"
         args = ("--host", MASTER_HOST, "--port", "0", "--webui-port", "0")
@@ -69,11 +68,9 @@ def daemon(log: Path, *command: str) -> Iterator[None]:
     with log.open("w") as file:
         process = subprocess.Popen(
             [sys.executable, "-m", "tools.lifeline", str(SPARK_CLASS), *command],
-            cwd=Path(__file__).resolve().parents[2],
-            env=environment,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-        )
+            cwd=Path(__file__).resolve().parents[2], env=environment,
+            stdout=file, stderr=subprocess.STDOUT,
+        )  # fmt: skip
     try:
         yield
     finally:
@@ -97,17 +94,13 @@ def executors(application: str) -> dict[int, str]:
     return {pid: command[command.index("--hostname") + 1] for pid, command in found.items()}
 
 
-def commands(program: str, argument: str) -> dict[int, list[str]]:
+def commands(program: str, argument: str) -> dict[int, tuple[str, ...]]:
     """The processes of a class of Spark's with an argument, and their command lines."""
-    found = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (entry / "cmdline").read_text().split("\0")
-        except OSError:  # it has just ended
-            continue
-        if any(word.endswith(program) for word in command) and argument in command:
-            found[int(entry.name)] = command
-    return found
+    return {
+        one.pid: one.command
+        for one in living()
+        if any(word.endswith(program) for word in one.command) and argument in one.command
+    }
 
 
 def executor_of_this_task() -> int:

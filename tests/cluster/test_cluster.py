@@ -30,16 +30,20 @@ FACES = ["dataframe", "staged", "partitions"]
 
 
 def write_rows(task: mc.Task, rows: Iterable[Any]) -> None:
-    """What a task of `write_partitions` does that nothing happens to."""
+    """What a task of `write_partitions` does that nothing happens to: ids, and as many blanks as a
+    body has."""
     with task.open(f"part-{task.task_id}.csv", "w", unique=True) as file:
-        file.writelines(f"{row[0]}\n" for row in rows)
+        file.writelines(f"{row[0]}{' ' * len(''.join(row[1:]))}\n" for row in rows)
 
 
 def save(face: str, df: DataFrame, lake: Lake, via: str) -> JobReport:
     """Write rows whose first column is ``id``, by one of the faces."""
     if face == "partitions":
         return write_partitions(df.rdd, lake.dest, write_rows)
-    return write_dataframe(df, lake.dest, via=via if face == "staged" else None)
+    options = {"compression": "uncompressed", "parquet.enable.dictionary": "false"}
+    return write_dataframe(
+        df, lake.dest, via=via if face == "staged" else None, writer_options=options
+    )
 
 
 def ids(lake: Lake) -> list[int]:
@@ -117,29 +121,6 @@ def test_of_two_twins_one_is_seen(spark: SparkSession, lake: Lake, gate: Gate, s
     exact(lake, report)
 
 
-@pytest.mark.parametrize("face", ["dataframe", "staged"])
-def test_a_slow_attempt_of_a_dataframe_is_overtaken(
-    spark: SparkSession, lake: Lake, gate: Gate, via: str, face: str
-) -> None:
-    """A twin of a slow task of a DataFrame wins, whoever encodes; the slow one goes on after the
-    job, and changes nothing."""
-
-    @udf(returnType="long", useArrow=False)
-    def slow(row: int) -> int:
-        if row == ROWS - 1 and attempt_number() == 0:
-            gate.note("slow")
-            gate.wait("job is over")
-        return row
-
-    df = spark.range(0, ROWS, 1, PARTITIONS).select(slow("id").alias("id"))
-    report = save(face, df, lake, via)
-    assert len(gate.notes("slow")) == 1
-    exact(lake, report)
-    assert left_in(via) == []
-    gate.open("job is over")
-    exact(lake, report)
-
-
 @dataclass(frozen=True)
 class SlowUpload:
     """The upload of staged files, of which the first attempt of a task waits."""
@@ -153,14 +134,29 @@ class SlowUpload:
         upload_files(task, groups)
 
 
-def test_a_slow_upload_is_overtaken(
-    spark: SparkSession, lake: Lake, gate: Gate, via: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A task that uploads staged files and is slow is overtaken by its twin; it finds no directory
-    when it goes on after the job."""
-    monkeypatch.setattr(module, "upload_files", SlowUpload(gate))
-    report = save("staged", spark.range(0, ROWS, 1, PARTITIONS), lake, via)
+@pytest.mark.parametrize("slow", ["dataframe", "staged", "upload"])
+def test_a_slow_attempt_is_overtaken(
+    spark: SparkSession, lake: Lake, gate: Gate, via: str, monkeypatch: pytest.MonkeyPatch,
+    slow: str,
+) -> None:  # fmt: skip
+    """A twin of a slow task of a DataFrame wins, whoever encodes, and of one that uploads staged
+    files; the slow one goes on after the job, and changes nothing."""
+
+    @udf(returnType="long", useArrow=False)
+    def waits(row: int) -> int:
+        if row == ROWS - 1 and attempt_number() == 0:
+            gate.note("slow")
+            gate.wait("job is over")
+        return row
+
+    df = spark.range(0, ROWS, 1, PARTITIONS)
+    if slow == "upload":
+        monkeypatch.setattr(module, "upload_files", SlowUpload(gate))
+    else:
+        df = df.select(waits("id").alias("id"))
+    report = save("dataframe" if slow == "dataframe" else "staged", df, lake, via)
     assert len(gate.notes("slow")) == 1
+    exact(lake, report)
     assert left_in(via) == []
     gate.open("job is over")
     exact(lake, report)
@@ -225,26 +221,11 @@ def test_an_executor_that_is_killed_while_files_go_up(
     )
     watcher = Thread(target=killer)
     watcher.start()
-    report = save_wide(face, df, lake, via)
+    report = save(face, df, lake, via)
     watcher.join()
     assert len(killed) == 1
     exact(lake, report, rows=WIDE_ROWS)
     assert left_in(via) == []
-
-
-def save_wide(face: str, df: DataFrame, lake: Lake, via: str) -> JobReport:
-    """As `save`, with files of several parts."""
-    if face == "partitions":
-
-        def write(task: mc.Task, rows: Iterable[Any]) -> None:
-            with task.open(f"part-{task.task_id}.csv", "w", unique=True) as file:
-                file.writelines(f"{row.id}{' ' * len(row.body)}\n" for row in rows)
-
-        return write_partitions(df.rdd, lake.dest, write)
-    options = {"compression": "uncompressed", "parquet.enable.dictionary": "false"}
-    return write_dataframe(
-        df, lake.dest, via=via if face == "staged" else None, writer_options=options
-    )
 
 
 def test_an_executor_that_is_killed_while_sparks_writer_encodes(

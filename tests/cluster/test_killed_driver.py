@@ -11,15 +11,15 @@ import sys
 from pathlib import Path
 
 import magic_committer as mc
+from tests.chaos.proxy import Moment, Striker, through
 from tests.cluster.doomed import FILES
 from tests.cluster.machines import WORKER, commands, executors, kill, worker
 from tests.nightly import most
 from tests.spark.lake import Lake
-from tests.striker import Moment, striker
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMITTING = 2
-"""The proxy's phase: the store has accepted so many versions of the record."""
+"""The phase: the store has accepted so many versions of the record."""
 DRIVER_SECONDS_MAX = most(1200.0, 150.0)
 COMMAND_SECONDS_MAX = most(300.0, 60.0)
 THIRD_HOST = "127.0.0.3"
@@ -34,21 +34,18 @@ def test_a_driver_killed_during_its_commit_is_recovered(
     ``magic-committer job recover`` makes the rest visible, each row once, and leaves nothing
     else."""
     moment = Moment(COMMITTING, chance.randint(FILES // 4, FILES // 2), chance.random() < 0.5)
-    with worker(tmp_path, THIRD_HOST, master), striker(lake.endpoint) as proxy:
+    with worker(tmp_path, THIRD_HOST, master), through(Striker(), lake.endpoint) as line:
 
         def strike() -> None:
-            proxy.end()
+            line.release(over=True)
             driver.kill()
 
-        proxy.arm(moment, strike)
+        line.arm(moment, strike)
         driver = subprocess.Popen(
-            [sys.executable, "-m", "tests.cluster.doomed", master, lake.dest],
-            cwd=ROOT,
-            env={**os.environ, "AWS_ENDPOINT_URL": proxy.url},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+            [sys.executable, "-m", "tests.cluster.doomed", master, lake.dest], cwd=ROOT, text=True,
+            env={**os.environ, "AWS_ENDPOINT_URL": line.url},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
         assert driver.stdout is not None
         application = driver.stdout.readline().strip()
         lake.shows_uploads(min(FILES, SHOWN_MAX) // 4)
@@ -58,19 +55,16 @@ def test_a_driver_killed_during_its_commit_is_recovered(
         for pid in commands(WORKER, THIRD_HOST):
             kill(pid)
         _, told = driver.communicate(timeout=DRIVER_SECONDS_MAX)
-        assert proxy.struck, told[-3000:]
-        proxy.settle()
+        assert line.struck, told[-3000:]
+        line.settle()
     assert driver.returncode == -9
     assert 0 < len(lake.data()) < FILES
     [found] = mc.inspect(lake.dest)
     assert found.state == "committing"
     ran = subprocess.run(
         [sys.executable, "-m", "magic_committer", "job", "recover", lake.dest, found.id, "--yes"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=COMMAND_SECONDS_MAX,
-    )
+        cwd=ROOT, capture_output=True, text=True, timeout=COMMAND_SECONDS_MAX,
+    )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
     assert sorted(map(int, lake.data().values())) == list(range(FILES))
     assert lake.open_uploads() == []

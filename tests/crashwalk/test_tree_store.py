@@ -1,11 +1,11 @@
-"""A job on a local directory, killed before each call of the system that changes something."""
+"""A job on a local directory, killed before each call of the system that changes something. (Its
+recovery is killed in tests/chaos.)"""
 
 from __future__ import annotations
 
-import random
 import shutil
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -21,8 +21,6 @@ from tests.simulation.tally import quiet
 from tests.tree_store import COMMITTERS, MODES, Calls, Killed
 
 POINTS_MIN = 100
-SECOND_KILLS = 8
-"""Of how many points the recovery is killed as well, at a drawn call."""
 STEP = 5
 """Every which call of a job the power is cut before."""
 
@@ -67,24 +65,6 @@ def test_a_job_may_die_at_any_call_of_the_system(mode: str, committer: str, tmp_
             at += 1
     assert outcomes == {False, True}
     assert at > POINTS_MIN
-
-
-@pytest.mark.parametrize("committer", COMMITTERS)
-@pytest.mark.parametrize("mode", MODES)
-def test_its_recovery_may_die_at_any_call_too(
-    mode: str, committer: str, tmp_path: Path, chance: random.Random
-) -> None:
-    """A second recovery ends what the first one left."""
-    for number in range(SECOND_KILLS):
-        root = _laid_out(tmp_path / str(number), mode)
-        with quiet():
-            if not _dies(root, mode, committer, chance.randint(10, 2 * POINTS_MIN)):
-                continue
-            calls = Calls(chance.randint(1, 40), tree_store.die, syncs=False)
-            with suppress(Killed, MagicError), calls.watched():
-                _recover(root)
-            _recover(root)
-        tree_store.check(root, mode)
 
 
 def test_a_complete_that_copies_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -207,15 +207,16 @@ def _job(world: World, job: JobRun, aborts: bool, actor: Actor) -> None:
 
 
 def kills(case: Case, before: tuple[Kill, ...]) -> Iterator[tuple[tuple[Kill, ...], End]]:
-    """Every kill of the process that comes after those of ``before``, with its end."""
-    nth, alive = 1, True
-    while alive:
+    """Every kill of the process that comes after those of ``before``, with its end; and at last a
+    run in which that process is not killed."""
+    nth = 1
+    while True:
         for kind in KILLS:
             all_kills = (*before, Kill(kind, nth))
             end = run(case, all_kills)
-            alive = end.struck == len(all_kills)
-            if alive:
-                yield all_kills, end
+            yield all_kills, end
+            if end.struck < len(all_kills):
+                return
         nth += 1
 
 
@@ -232,12 +233,11 @@ def walk(case: Case, depth: int) -> Walk:
     """Kill the job at each request; with ``depth`` 2 its recovery at each of its own, too."""
     walked = Walk(0, [])
     for first, end in kills(case, ()):
-        walked.points += 1
-        if end.violations:
-            walked.failures.append((first, end))
-        if depth > 1:
-            for second, deeper in kills(case, first):
-                walked.points += 1
-                if deeper.violations:
-                    walked.failures.append((second, deeper))
+        ends = [(first, end)]
+        if depth > 1 and end.struck:
+            ends += kills(case, first)
+        for all_kills, last in ends:
+            walked.points += last.struck == len(all_kills)
+            if last.violations:
+                walked.failures.append((all_kills, last))
     return walked

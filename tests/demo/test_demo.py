@@ -17,9 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.demo import processes
-from tests.demo.processes import Process
 from tests.nightly import most
+from tests.processes import Process, living
 from tests.tidy.sources import ROOT, project_files
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -35,6 +34,28 @@ MAKING_SECONDS = 12.0
 MAKE_DEMO = ("make", "demo", f"PYTHON={sys.executable}")
 Victim = Callable[[list[Process], int], int]
 """Chooses whom to kill, out of a run's processes and the first one's id."""
+
+
+# The processes of one run, found by a mark in their environment ----------------------------------
+
+MARK = "MAGIC_COMMITTER_DEMO_RUN"
+LOOK_SECONDS = 0.05
+
+
+def of_run(mark: str) -> list[Process]:
+    """Every live process whose environment holds the mark."""
+    return [one for one in living() if f"{MARK}={mark}" in one.environment()]
+
+
+def left_of(mark: str) -> list[Process]:
+    """The processes of a run that live on for too long."""
+    deadline = time.monotonic() + GONE_SECONDS
+    while (left := of_run(mark)) and time.monotonic() < deadline:
+        time.sleep(LOOK_SECONDS)
+    return left
+
+
+# Runs ---------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -53,7 +74,7 @@ class Checkout:
         inherited = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
         process = subprocess.Popen(
             command, cwd=self.root,
-            env={**inherited, "TMPDIR": str(self.temporary), processes.MARK: mark, **environment},
+            env={**inherited, "TMPDIR": str(self.temporary), MARK: mark, **environment},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
         return process, mark
@@ -67,7 +88,7 @@ class Checkout:
             finally:
                 process.kill()
         assert process.returncode == 0, told
-        assert processes.until_gone(mark, set(), GONE_SECONDS) == ([], set())
+        assert left_of(mark) == []
         return told
 
     def killed_run(self, command: Sequence[str], victim: Victim, seconds: float) -> None:
@@ -78,18 +99,16 @@ class Checkout:
             try:
                 process.communicate(timeout=seconds)
             except subprocess.TimeoutExpired:
-                family = processes.of_run(mark)
+                family = of_run(mark)
             else:
                 self.killed_run(command, victim, seconds / 2)
                 return
-            ports = processes.listening_ports(family)
             os.kill(victim(family, process.pid), signal.SIGKILL)
             process.wait(GONE_SECONDS)
-            left, held = processes.until_gone(mark, ports, GONE_SECONDS)
+            left = left_of(mark)
             for survivor in left:
                 os.kill(survivor.pid, signal.SIGKILL)
         assert left == []
-        assert held == set()
 
 
 def make(family: list[Process], first: int) -> int:
@@ -144,7 +163,7 @@ def test_killed_while_it_runs_it_leaves_nothing_running(
     checkout: Checkout, chance: random.Random
 ) -> None:
     """Killed with -9 at any moment, be it make, the Python below it, the demo, or the demo started
-    without make: soon no process of it is alive, and its ports are free."""
+    without make: soon no process of it is alive."""
     if not (checkout.root / ".venv" / "complete.json").exists():
         checkout.green_run()  # which the test before this one has made, if it ran
     started = time.monotonic()

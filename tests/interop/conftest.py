@@ -15,11 +15,12 @@ import pytest
 from benchmarks import hadoop as benchmarked
 from benchmarks import server
 from magic_committer.stores.s3 import S3Store
-from tests.interop import jars, jvm, wire
+from tests.chaos.proxy import through
+from tests.interop import jars, jvm
 from tests.interop.lake import BUCKET, Lake
 from tests.interop.wire import Wire
-from tests.real_servers import versitygw
-from tests.real_servers.server import NoServer
+from tests.real_servers.kinds import versitygw
+from tests.real_servers.server import NoServer, environment, options
 
 _missing: list[str] = []
 logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it cannot say goodbye to a JVM that is dead
@@ -46,14 +47,11 @@ def wired() -> Iterator[Wire]:
             jars.class_path(release)
         except NoServer as error:
             without(str(error))
-    with (
-        versitygw.running() as url,
-        wire.running(url) as wired,
-        pytest.MonkeyPatch.context() as patch,
-    ):
+    patched = pytest.MonkeyPatch.context()
+    with versitygw() as url, through(Wire(), url) as wired, patched as patch:
         for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_CONFIG_FILE"):
             patch.delenv(name, raising=False)
-        for name, value in versitygw.environment(wired.url).items():
+        for name, value in environment(wired.url).items():
             patch.setenv(name, value)
         yield wired
 
@@ -68,7 +66,7 @@ def lake(wired: Wire) -> Lake:
 
 @pytest.fixture
 def store(lake: Lake) -> S3Store:
-    return S3Store(BUCKET, versitygw.options(lake.url))
+    return S3Store(BUCKET, options(lake.url))
 
 
 @pytest.fixture(scope="session", params=jars.RELEASES)

@@ -12,7 +12,7 @@ from typing import Any
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from tests.interop import jars
-from tests.real_servers import versitygw
+from tests.real_servers.kinds import s3a
 from tools import java
 
 
@@ -39,7 +39,7 @@ class Jvm:
     def configuration(self, more: Mapping[str, object]) -> Any:
         """Hadoop's configuration: the way to the store, the magic committer, and ``more``."""
         settings: dict[str, object] = {
-            **versitygw.s3a(self.url), "fs.s3a.buffer.dir": self._folder / "buffer",
+            **s3a(self.url), "fs.s3a.buffer.dir": self._folder / "buffer",
             "hadoop.tmp.dir": self._folder, **more,
         }  # fmt: skip
         configuration = self.classes.conf.Configuration()

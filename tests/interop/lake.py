@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from tests.real_servers import versitygw
-from tests.servers import outside
+from tests.outside import Outside
+from tests.real_servers.server import options
 
 BUCKET = "lake"
 
@@ -15,19 +13,16 @@ class Lake:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.client: Any = outside(versitygw.options(url))
+        self._bucket = Outside(options(url), BUCKET)
+        self.client = self._bucket.client
 
     def keys(self, dest: str) -> list[str]:
         """All keys below a destination, without the markers of directories."""
-        pages = self.client.get_paginator("list_objects_v2").paginate(
-            Bucket=BUCKET, Prefix=f"{dest}/"
-        )
-        keys = (one["Key"] for page in pages for one in page.get("Contents", ()))
-        return sorted(key for key in keys if not key.endswith("/"))
+        names = self._bucket.objects(dest)
+        return sorted(f"{dest}/{name}" for name in names if name and not name.endswith("/"))
 
     def read(self, key: str) -> bytes:
-        body: bytes = self.client.get_object(Bucket=BUCKET, Key=key)["Body"].read()
-        return body
+        return self._bucket.body("", key)
 
     def visible(self, dest: str) -> dict[str, bytes]:
         """Key and content of what a reader of the table finds."""
@@ -40,8 +35,7 @@ class Lake:
 
     def open_uploads(self, dest: str) -> list[str]:
         """Keys of open uploads below a destination."""
-        found = self.client.list_multipart_uploads(Bucket=BUCKET, Prefix=f"{dest}/")
-        return sorted(one["Key"] for one in found.get("Uploads", ()))
+        return sorted(self._bucket.uploads(dest))
 
     def everything(self, dest: str) -> tuple[dict[str, bytes], list[str]]:
         return {key: self.read(key) for key in self.keys(dest)}, self.open_uploads(dest)

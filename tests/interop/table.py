@@ -11,12 +11,14 @@ from collections import Counter
 from pathlib import Path
 
 import magic_committer as mc
-from tests.interop import jvm, wire
+from tests.chaos.proxy import through
+from tests.interop import jvm
 from tests.interop.jars import RELEASES
 from tests.interop.jvm import HadoopsJob, Jvm
 from tests.interop.lake import Lake
 from tests.interop.wire import VERBS, Sent, Wire
-from tests.real_servers import versitygw
+from tests.real_servers.kinds import versitygw
+from tests.real_servers.server import environment
 
 DOC = Path(__file__).resolve().parents[2] / "docs" / "hadoop.md"
 BEGIN, END = "<!-- requests: begin -->\n", "<!-- requests: end -->\n"
@@ -27,7 +29,7 @@ Counts = dict[str, Counter[str]]
 
 def counted(sent: list[Sent]) -> Counter[str]:
     """How often each request was sent."""
-    return Counter(one.verb if one.verb in VERBS else "others" for one in sent)
+    return Counter(one.verb if one.verb in VERBS.values() else "others" for one in sent)
 
 
 def hadoops(running: Jvm, wired: Wire, dest: str, **more: str) -> Counter[str]:
@@ -77,7 +79,9 @@ def ours_measured(wired: Wire, lake: Lake) -> Counts:
 
 
 def text(counts: Counts) -> str:
-    rows = [name for name in (*VERBS, "others") if any(one[name] for one in counts.values())]
+    rows = [
+        name for name in (*VERBS.values(), "others") if any(one[name] for one in counts.values())
+    ]
     lines = [
         f"| {' | '.join(['request', *counts])} |",
         f"|---{'|---:' * len(counts)}|",
@@ -87,16 +91,20 @@ def text(counts: Counts) -> str:
     return "\n".join(lines) + "\n"
 
 
-def documented() -> str:
+def documented() -> Counts:
     """The table as it stands in the docs."""
     found = re.search(f"{BEGIN}(.*?){END}", DOC.read_text(encoding="utf-8"), re.DOTALL)
     assert found is not None
-    return found[1]
+    rows = [[c.strip(" *") for c in line.split("|")[1:-1]] for line in found[1].splitlines()]
+    return {
+        name: Counter({row[0]: int(row[at]) for row in rows[2:] if row[0] != "all"})
+        for at, name in enumerate(rows[0][1:], 1)
+    }
 
 
 def main() -> None:
-    with versitygw.running() as url, wire.running(url) as wired:
-        os.environ.update(versitygw.environment(wired.url))
+    with versitygw() as url, through(Wire(), url) as wired:
+        os.environ.update(environment(wired.url))
         lake = Lake(wired.url)
         counts: Counts = {}
         for release in RELEASES:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import dropwhile
 
 import pytest
 from py4j.protocol import Py4JError
@@ -47,21 +48,22 @@ def third_complete(before: list[Sent], now: Sent) -> bool:
 
 def after_success(before: list[Sent], now: Sent) -> bool:
     """`_SUCCESS` is written, nothing else happened since."""
-    return any(one.verb == "PutObject" and one.key.endswith("/_SUCCESS") for one in before)
+    return any(marks(one) for one in before)
 
 
 def second_delete(before: list[Sent], now: Sent) -> bool:
     """One object was deleted after `_SUCCESS` was written."""
-    marks = [(one.verb, one.key.endswith("/_SUCCESS")) == ("PutObject", True) for one in before]
-    since = before[marks.index(True) :] if any(marks) else []
-    return all(any(one.verb.startswith("Delete") for one in some) for some in (since, [now]))
+    since = dropwhile(lambda one: not marks(one), before)
+    return now.verb.startswith("Delete") and any(o.verb.startswith("Delete") for o in since)
+
+
+def marks(one: Sent) -> bool:
+    return one.verb == "PutObject" and one.key.endswith("/_SUCCESS")
 
 
 HELD: dict[str, Callable[[list[Sent], Sent], bool]] = {
-    "completing": third_complete,
-    "marked": after_success,
-    "cleaning": second_delete,
-}
+    "completing": third_complete, "marked": after_success, "cleaning": second_delete,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -138,9 +140,13 @@ def test_jobs_of_a_dead_jvm_are_shown(
         assert lake.everything(dest) == before
 
 
-def test_written_files_are_aborted(dead: Graveyard, lake: Lake, command: Command) -> None:
-    """Killed before any task was committed: every upload goes, nothing becomes visible."""
-    dest, job = dead.job("written", "abort")
+@pytest.mark.parametrize("phase", ["written", "tasks"])
+def test_what_is_not_committed_is_aborted(
+    dead: Graveyard, lake: Lake, command: Command, phase: str
+) -> None:
+    """Killed before any task was committed, or before the job commit: every upload goes, nothing
+    becomes visible."""
+    dest, job = dead.job(phase, "abort")
     assert len(lake.open_uploads(dest)) == 4
     code, _ = command("abort", dest, job)
     assert (code, lake.visible(dest)) == (exits.OK, {})
@@ -179,14 +185,6 @@ def test_committed_tasks_become_visible_byte_for_byte(
         assert mc.attach(f"s3://{BUCKET}/{dest}", job.id).commit().files == 4
     assert lake.visible(dest) == job.files
     assert f"{dest}/_SUCCESS" in lake.keys(dest)
-    assert ended(lake, dest, job)
-
-
-def test_committed_tasks_are_aborted(dead: Graveyard, lake: Lake, command: Command) -> None:
-    """Killed before the job commit: an abort leaves no file and no upload."""
-    dest, job = dead.job("tasks", "abort")
-    code, _ = command("abort", dest, job)
-    assert (code, lake.visible(dest)) == (exits.OK, {})
     assert ended(lake, dest, job)
 
 

@@ -17,7 +17,7 @@ from magic_committer.spark import write_dataframe
 from tests.interop import jars
 from tests.interop.lake import BUCKET, Lake
 from tests.interop.wire import Wire
-from tests.real_servers import versitygw
+from tests.real_servers.kinds import s3a
 from tools import java
 
 ROWS = 1_000
@@ -29,27 +29,21 @@ CLOUD = "org.apache.spark.internal.io.cloud."
 def spark(wired: Wire) -> Iterator[SparkSession]:
     """Spark with S3A and its magic committer."""
     root = str(Path(__file__).resolve().parents[2])
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "1g",
+    settings: dict[str, Any] = {
+        "spark.ui.enabled": False, "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1", "spark.driver.memory": "1g",
         "spark.jars": ",".join(map(str, sorted(jars.fetched("3.5.0").glob("*.jar")))),
         "spark.sql.warehouse.dir": tempfile.gettempdir(),
-        "spark.sql.session.timeZone": "Europe/Berlin",
-        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "Europe/Berlin", "spark.sql.shuffle.partitions": 2,
         "spark.sql.sources.commitProtocolClass": f"{CLOUD}PathOutputCommitProtocol",
         "spark.sql.parquet.output.committer.class": f"{CLOUD}BindingParquetOutputCommitter",
-        **{f"spark.hadoop.{name}": value for name, value in versitygw.s3a(wired.url).items()},
-    }
+        **{f"spark.hadoop.{name}": value for name, value in s3a(wired.url).items()},
+    }  # fmt: skip
     with java.for_spark() as environment, pytest.MonkeyPatch.context() as patch:
         path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
         for name, value in {**environment, "PYTHONPATH": path}.items():
             patch.setenv(name, value)
-        builder = SparkSession.builder.master("local[2]").appName("magic-committer interop")
-        for name, value in settings.items():
-            builder = builder.config(name, value)
-        session = builder.getOrCreate()
+        session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
         session.sparkContext.setLogLevel("OFF")
         yield session
         session.stop()

@@ -26,7 +26,7 @@ OPERATORS = ("maintenance/", "doctor/")
 """What the commands call, and their tests hold."""
 ADAPTER = "stores/s3/"
 """What only tests with a server of their own see."""
-ADAPTER_TESTS = ("tests/transport/test_*.py", "tests/network/test_deadlines.py")
+ADAPTER_TESTS = ("tests/transport/test_*.py", "tests/chaos/test_deadlines.py")
 SEEDS = 1500
 SEEDS_OF_A_FOCUS = 250
 FOCI = (

@@ -12,20 +12,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
-from urllib.parse import urlsplit
 
 import pytest
 
+from tests.chaos.faults import HANG_UP, Fault, error
+from tests.chaos.proxy import Line, Proxy, Request, proxy
+from tests.chaos.silent import Mood
 from tests.servers import moto_server
-from tests.serving import Answering, asked_of, serving
 from tools.moto_server import CREDENTIALS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-HANG_SECONDS = 300.0
+HANG_SECONDS = 600.0
 """A process that runs for longer hangs."""
 
 Trouble = Literal["", "refused", "dies", "silent"]
 """What a store does from the second part of a file on: refuses each, is gone, or says nothing."""
+REFUSED = Fault("refused", "never", "with this", error("403 Forbidden", "AccessDenied"))
+SILENT = Fault("silent", "never", "with this", mood=Mood.SILENT)
 
 
 @pytest.fixture(scope="session")
@@ -35,36 +38,34 @@ def server() -> Iterator[str]:
         yield url
 
 
+class Troubled(Line):
+    """The way to a store that works until the second part of a file comes."""
+
+    proxy: Proxy
+
+    def __init__(self, trouble: Trouble) -> None:
+        super().__init__()
+        self._trouble = trouble
+        self._struck = False
+
+    def meets(self, request: Request) -> Fault | None:
+        later_part = request.query.get("partNumber", ["1"]) != ["1"]
+        if later_part and not self._struck and self._trouble == "dies":
+            self.proxy.server.shutdown()
+            self.proxy.server.socket.close()
+        self._struck = self._struck or later_part
+        if self._trouble == "refused":
+            return REFUSED if later_part else None
+        fault = HANG_UP if self._trouble == "dies" else SILENT
+        return fault if self._struck else None
+
+
 @contextmanager
 def failing(upstream: str, trouble: Trouble) -> Iterator[str]:
-    """A proxy before a server that works, until the second part of a file comes; gives its URL."""
-    refusal = b"<Error><Code>AccessDenied</Code><Message>as the test wants</Message></Error>"
-    host = urlsplit(upstream).netloc
-    struck = False
-
-    class Handler(Answering):
-        def answer(self) -> None:
-            nonlocal struck
-            body = self.body()
-            later_part = "partNumber=" in self.path and "partNumber=1&" not in f"{self.path}&"
-            struck = struck or later_part
-            if trouble == "refused" and later_part:
-                self.send_response_only(403)
-                self.send_header("Content-Length", str(len(refusal)))
-                self.end_headers()
-                self.wfile.write(refusal)
-            elif trouble == "silent" and struck:
-                self.close_connection = True
-                self.rfile.read(1)  # until the client hangs up
-            elif trouble == "dies" and struck:
-                self.close_connection = True
-                served.shutdown()
-                served.socket.close()
-            else:
-                self.tell(*asked_of(host, self.command, self.path, self.headers.items(), body))
-
-    with serving(Handler) as served:
-        yield served.url
+    """A store that gets into trouble; gives its URL."""
+    line = Troubled(trouble)
+    with proxy(upstream, line) as line.proxy:
+        yield line.url
 
 
 @dataclass(frozen=True)
@@ -80,26 +81,20 @@ class Ended:
         return f"{how}\n{self.said}\n{self.errors[-6000:]}"
 
 
-def fresh(url: str, module: str, *words: str, **environment: str) -> Ended:
-    """Run ``python -m module words`` in a process of its own, and wait for its end.
-
-    Args:
-        url: the store that the process finds in its environment.
-        module: below this checkout, as ``tests.process.writing``.
-        words: the command line behind it.
-        environment: more of it.
-    """
+def environment(url: str) -> dict[str, str]:
+    """Of a process that finds this checkout, and its store, by it alone."""
     inherited = {name: text for name, text in os.environ.items() if not name.startswith("AWS_")}
+    return {**inherited, **CREDENTIALS, "AWS_ENDPOINT_URL": url, "PYTHONPATH": str(ROOT)}
+
+
+def fresh(url: str, *command: str) -> Ended:
+    """Run Python with this command line in a process of its own, and wait for its end. ``url``: of
+    the store that it finds in its environment."""
     with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as errors:
         ran = subprocess.run(  # files, not pipes: what it starts may hold them for longer
-            [sys.executable, "-X", "faulthandler", "-m", module, *words],
-            cwd=ROOT,
-            env={**inherited, **CREDENTIALS, "AWS_ENDPOINT_URL": url, **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=errors,
-            timeout=HANG_SECONDS,
-        )
+            [sys.executable, "-X", "faulthandler", *command], cwd=ROOT, env=environment(url),
+            stdin=subprocess.DEVNULL, stdout=said, stderr=errors, timeout=HANG_SECONDS,
+        )  # fmt: skip
         for file in (said, errors):
             file.seek(0)
         return Ended(ran.returncode, said.read(), errors.read())

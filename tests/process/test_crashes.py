@@ -11,9 +11,9 @@ import base64
 import json
 import pickle
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
-from typing import cast
+from typing import Any
 
 import pytest
 
@@ -30,33 +30,23 @@ KINDS = tuple(
     if find_spec(OPTIONAL.get(kind, "sys")) is not None
 )
 """Those of this environment: `make pythons` has none of the libraries."""
+QUICK = [kind for kind in KINDS if kind != "to_csv"]
 WAYS = ("start", "attach", "from_dict", "pickle", "open_magic")
-TRANSPORTS = ("auto", "boto3")
+EACH: list[Cell] = [(kind, 1 * MiB) for kind in KINDS]
+Run = Callable[..., None]
 
 
-class Jobs:
-    """Starts jobs for other processes, which see the store as ``url``; ``given_up`` ends them."""
+@pytest.fixture
+def run(server: str) -> Iterator[Run]:
+    """Runs a program in a fresh process, with a job for it: it lives, its files fail where the
+    store does and only there, and it leaves nothing behind."""
+    started: list[mc.Job] = []
 
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self._s3 = moto_options(url)
-        self._started: list[mc.Job] = []
-
-    def program(
-        self,
-        way: str,
-        cells: Sequence[Cell],
-        *,
-        transport: str = "auto",
-        trouble: Trouble = "",
-        collector: str = "late",
-    ) -> Program:
-        """A program, with a job for it."""
-        dest = f"s3://bucket/{uuid.uuid4().hex}"
-        made = Program(way, dest, "", "", [*cells], transport, trouble, collector)
+    def program(way: str, cells: Sequence[Cell], **more: Any) -> Program:
+        made = Program(way, f"s3://bucket/{uuid.uuid4().hex}", cells=[*cells], **more)
         if way not in ("start", "run", "spark"):
-            job = mc.start(dest, s3=self._s3)
-            self._started.append(job)
+            job = mc.start(made.dest, s3=moto_options(server))
+            started.append(job)
             made.job = job.id
             if way == "from_dict":
                 made.handle = json.dumps(job.to_dict())
@@ -65,35 +55,27 @@ class Jobs:
                 made.handle = base64.b64encode(pickle.dumps(theirs)).decode()
         return made
 
-    def give_up(self) -> None:
-        """Abort them, so that the server keeps nothing."""
-        for job in self._started:
-            job.abort()
+    def runs(way: str, cells: Sequence[Cell], *, trouble: Trouble = "", **more: Any) -> None:
+        made = program(way, cells, trouble=trouble, **more)
+        command = ("-m", "tests.process.writing", made.json())
+        if trouble:
+            with failing(server, trouble) as url:
+                ended = fresh(url, *command)
+        else:
+            ended = fresh(server, *command)
+        assert ended.code == 0, ended
+        assert "Exception ignored" not in ended.errors, ended
+        if way in ("run", "spark"):
+            return
+        told = [json.loads(line) for line in ended.said.splitlines()]
+        assert [(kind, size) for kind, size, *_ in told] == made.cells, ended
+        for kind, size, error, left in told:
+            assert bool(error) == bool(trouble), (kind, size, error, ended.errors)
+            assert left == [], f"{kind} {size}: garbage held\n" + "\n".join(left)
 
-
-@pytest.fixture
-def jobs(server: str) -> Iterator[Jobs]:
-    """A test's jobs."""
-    made = Jobs(server)
-    yield made
-    made.give_up()
-
-
-def run(jobs: Jobs, program: Program) -> None:
-    """Run a program in a fresh process: it lives, its files fail where the store does and only
-    there, and it leaves nothing behind."""
-    if program.trouble:
-        with failing(jobs.url, cast(Trouble, program.trouble)) as url:
-            ended = fresh(url, "tests.process.writing", program.json())
-    else:
-        ended = fresh(jobs.url, "tests.process.writing", program.json())
-    assert ended.code == 0, ended
-    assert "Exception ignored" not in ended.errors, ended
-    told = [json.loads(line) for line in ended.said.splitlines()]
-    assert [(kind, size) for kind, size, *_ in told] == program.cells, ended
-    for kind, size, error, left in told:
-        assert bool(error) == bool(program.trouble), (kind, size, error, ended.errors)
-        assert left == [], f"{kind} {size}: garbage held\n" + "\n".join(left)
+    yield runs
+    for job in started:
+        job.abort()
 
 
 def sizes_for(way: str, kind: str) -> list[Cell]:
@@ -108,63 +90,56 @@ def sizes_for(way: str, kind: str) -> list[Cell]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("way", WAYS)
-def test_a_process_that_writes_lives(jobs: Jobs, way: str, kind: str) -> None:
+def test_a_process_that_writes_lives(run: Run, way: str, kind: str) -> None:
     """Every way to a job, every kind of piece, in every size; the collector meets all that a file
     has left in the order of its making."""
-    run(jobs, jobs.program(way, sizes_for(way, kind)))
+    run(way, sizes_for(way, kind))
 
 
 @pytest.mark.parametrize("collector", ["usual", "always"])
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "to_csv"])
-def test_the_moment_of_the_collector_does_not_matter(jobs: Jobs, kind: str, collector: str) -> None:
+@pytest.mark.parametrize("kind", QUICK)
+def test_the_moment_of_the_collector_does_not_matter(run: Run, kind: str, collector: str) -> None:
     """As Python has it, and at every new object: a process that attaches."""
-    run(jobs, jobs.program("attach", [(kind, 1 * MiB)], collector=collector))
+    run("attach", [(kind, 1 * MiB)], collector=collector)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_it_lives_by_boto3_too(jobs: Jobs, way: str) -> None:
+def test_it_lives_by_boto3_too(run: Run, way: str) -> None:
     """All kinds, one after the other."""
-    cells: list[Cell] = [(kind, 1 * MiB) for kind in KINDS if kind != "to_csv"]
-    run(jobs, jobs.program(way, cells, transport="boto3"))
+    run(way, [(kind, 1 * MiB) for kind in QUICK], transport="boto3")
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("transport", ["auto", "boto3"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("trouble", ["refused", "dies", "silent"])
-def test_it_outlives_its_store(jobs: Jobs, trouble: Trouble, kind: str, transport: str) -> None:
+def test_it_outlives_its_store(run: Run, trouble: Trouble, kind: str, transport: str) -> None:
     """A part is refused, the server is gone or silent in mid-file: the file fails, and the process
     goes on."""
     way = WAYS[KINDS.index(kind) % len(WAYS)]
-    run(jobs, jobs.program(way, [(kind, 1 * MiB)], transport=transport, trouble=trouble))
+    run(way, [(kind, 1 * MiB)], transport=transport, trouble=trouble)
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("transport", ["auto", "boto3"])
 @pytest.mark.parametrize("trouble", ["", "refused", "dies", "silent"])
 @pytest.mark.parametrize(
     ("way", "kind"),
     [("attach", "bytes"), ("attach", "memoryview"), ("attach", "text"), ("start", "bytes")],
 )
 def test_nothing_large_waits_for_the_collector(
-    jobs: Jobs, way: str, kind: str, trouble: Trouble, transport: str
+    run: Run, way: str, kind: str, trouble: Trouble, transport: str
 ) -> None:
     """With the collector off, what a file leaves in cycles holds no view, map, socket, file or body
     of a part, whatever became of it."""
-    cells: list[Cell] = [(kind, 1 * MiB)]
-    run(jobs, jobs.program(way, cells, transport=transport, trouble=trouble, collector="told"))
+    run(way, [(kind, 1 * MiB)], transport=transport, trouble=trouble, collector="told")
 
 
 @pytest.mark.parametrize("method", ["spawn", "fork"])
-def test_processes_of_run_live(jobs: Jobs, method: str) -> None:
+def test_processes_of_run_live(run: Run, method: str) -> None:
     """Each kind in a process of `run`'s: by spawn each in one of its own."""
-    program = jobs.program("run", [(kind, 1 * MiB) for kind in KINDS])
-    program.handle = method
-    ended = fresh(jobs.url, "tests.process.writing", program.json())
-    assert ended.code == 0, ended
+    run("run", EACH, handle=method)
 
 
 @pytest.mark.skipif(find_spec("pyspark") is None, reason="needs PySpark")
-def test_workers_of_spark_live(jobs: Jobs) -> None:
+def test_workers_of_spark_live(run: Run) -> None:
     """Each kind in a Python worker of its own."""
-    program = jobs.program("spark", [(kind, 1 * MiB) for kind in KINDS])
-    ended = fresh(jobs.url, "tests.process.writing", program.json())
-    assert ended.code == 0, ended
+    run("spark", EACH)

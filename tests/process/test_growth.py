@@ -8,16 +8,16 @@ import json
 import logging
 import os
 import re
-import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import magic_committer as mc
 from tests.process.conftest import fresh
-from tests.servers import make_bucket, moto_server
+from tests.servers import make_bucket
 
 JOBS = 300
 WARM_JOBS = 60
@@ -25,7 +25,6 @@ WARM_JOBS = 60
 LOOK_JOBS = 30
 BUCKETS = 20
 KEYS = 20
-HANG_SECONDS = 600.0
 GROWS_MAX = {"descriptors": 200, "threads": 100, "objects": 4_000, "KiB": 16 * 1024}
 """More than idle connections, which a slow machine has closed, and the memory's allocator make of
 it. Less than what is lost if each job loses one descriptor, one thread, 20 objects or 70 KiB."""
@@ -38,41 +37,40 @@ def look() -> dict[str, int]:
     """What this process has."""
     gc.collect()
     return {
-        "descriptors": len(os.listdir("/proc/self/fd")),
-        "threads": threading.active_count(),
-        "objects": len(gc.get_objects()),
-        "KiB": memory("VmRSS"),
-    }
+        "descriptors": len(os.listdir("/proc/self/fd")), "threads": threading.active_count(),
+        "objects": len(gc.get_objects()), "KiB": memory("VmRSS"),
+    }  # fmt: skip
 
 
-def job(url: str, transport: str, number: int) -> None:
+def memory(name: str) -> int:
+    """What the system says of this process's memory, in KiB."""
+    found = re.search(rf"{name}:\s*(\d+) kB", Path("/proc/self/status").read_text())
+    assert found
+    return int(found[1])
+
+
+def job(transport: str, number: int) -> None:
     """A job that commits; each third one fails and is aborted. No two have the same bucket and
     keys."""
     s3 = mc.S3Options(
-        endpoint_url=url,
-        region="us-east-1",
-        access_key="access",
-        secret_key="secret",
+        region="us-east-1", access_key="access", secret_key="secret",
         session_token=f"token-{number // BUCKETS % KEYS}",
         transport=transport,  # type: ignore[arg-type]
-    )
-    try:
-        with mc.write(f"s3://bucket-{number % BUCKETS}/{number}", s3=s3) as writing:
-            with writing.open("a.csv", "w") as file:
-                file.write("x")
-            if number % 3 == 0:
-                raise LookupError("the job's own")
-    except LookupError:
-        return
+    )  # fmt: skip
+    with suppress(LookupError), mc.write(f"s3://b-{number % BUCKETS}/{number}", s3=s3) as writing:
+        with writing.open("a.csv", "w") as file:
+            file.write("x")
+        if number % 3 == 0:
+            raise LookupError("the job's own")
 
 
-def serve(url: str, transport: str) -> None:
+def serve(transport: str) -> None:
     """Run the jobs, and print a line for each look. Ends early if it has grown: a process that
     loses a client with each job would take the machine's memory."""
     logging.disable(logging.CRITICAL)
     warm: dict[str, int] = {}
     for number in range(JOBS):
-        job(url, transport, number)
+        job(transport, number)
         done = number + 1
         if done >= WARM_JOBS and done % LOOK_JOBS == 0:
             now = look()
@@ -83,34 +81,22 @@ def serve(url: str, transport: str) -> None:
 
 
 @pytest.mark.parametrize("transport", ["boto3", "fast"])
-def test_a_process_of_many_jobs_does_not_grow(transport: str) -> None:
+def test_a_process_of_many_jobs_does_not_grow(server: str, transport: str) -> None:
     """Descriptors, threads, objects and memory after the warm-up are those at the end."""
-    command = [sys.executable, "-m", "tests.process.test_growth", "serve"]
-    with moto_server() as url:
-        for number in range(BUCKETS):
-            make_bucket(url, f"bucket-{number}")
-        told = subprocess.run(
-            [*command, url, transport],
-            stdout=subprocess.PIPE, text=True, check=True, timeout=HANG_SECONDS,
-        ).stdout  # fmt: skip
-    looks = [json.loads(line) for line in told.splitlines()]
-    first, last = looks[0], looks[-1]
-    grown = {what: last[what] - first[what] for what in GROWS_MAX}
-    assert all(grown[what] <= most for what, most in GROWS_MAX.items()), "\n" + told
-    assert last["jobs"] == JOBS
+    for number in range(BUCKETS):
+        make_bucket(server, f"b-{number}")
+    ended = fresh(server, "-m", "tests.process.test_growth", "serve", transport)
+    assert ended.code == 0, ended
+    looks = [json.loads(line) for line in ended.said.splitlines()]
+    grown = {what: looks[-1][what] - looks[0][what] for what in GROWS_MAX}
+    assert all(grown[what] <= most for what, most in GROWS_MAX.items()), ended
+    assert looks[-1]["jobs"] == JOBS
 
 
-def memory(name: str) -> int:
-    """What the system says of this process's memory, in KiB."""
-    found = re.search(rf"{name}:\s*(\d+) kB", Path("/proc/self/status").read_text())
-    assert found
-    return int(found[1])
-
-
-def fill(url: str, transport: str) -> None:
+def fill(transport: str) -> None:
     """Write into many files at once, and print by how many KiB the process has grown at its most
     since a first small job."""
-    s3 = mc.S3Options(endpoint_url=url, transport=transport)  # type: ignore[arg-type]
+    s3 = mc.S3Options(transport=transport)  # type: ignore[arg-type]
     with mc.write("s3://bucket/warm", s3=s3) as job, job.open("a.bin") as file:
         file.write(b"x")
     options = mc.Options(buffer_bytes_max=BUFFER_BYTES_MAX)
@@ -129,10 +115,10 @@ def fill(url: str, transport: str) -> None:
 def test_many_open_files_stay_within_their_memory(server: str, transport: str) -> None:
     """So many files of two parts each, written in turns: the process grows by what
     ``buffer_bytes_max`` allows, and by what the threads that send hold."""
-    ended = fresh(server, "tests.process.test_growth", "fill", server, transport)
+    ended = fresh(server, "-m", "tests.process.test_growth", "fill", transport)
     assert ended.code == 0, ended
     assert int(ended.said) * 1024 <= BUFFER_BYTES_MAX + SENDING_BYTES_MAX
 
 
 if __name__ == "__main__":
-    {"serve": serve, "fill": fill}[sys.argv[1]](*sys.argv[2:])
+    {"serve": serve, "fill": fill}[sys.argv[1]](sys.argv[2])

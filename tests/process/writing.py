@@ -20,7 +20,7 @@ import pickle
 import shutil
 import socket
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -64,41 +64,31 @@ class Program:
     @property
     def s3(self) -> mc.S3Options:
         """Quick to give up where the store is silent."""
-        if not self.trouble:
-            return mc.S3Options(transport=self.transport)  # type: ignore[arg-type]
-        return mc.S3Options(
-            transport=self.transport,  # type: ignore[arg-type]
-            connect_seconds_max=1,
-            read_seconds_max=1,
-            retry_seconds_max=1,
-        )
+        quick = ("connect_seconds_max", "read_seconds_max", "retry_seconds_max")
+        bounds: dict[str, Any] = dict.fromkeys(quick, 1) if self.trouble else {}
+        return mc.S3Options(transport=self.transport, **bounds)  # type: ignore[arg-type]
 
 
 # What is written ----------------------------------------------------------------------------------
 
 
-def pieces(kind: str, size: int) -> Iterator[Any]:
-    """Pieces for one file."""
-    for _ in range(0, FILE_BYTES, size):
-        if kind == "bytes":
-            yield bytes(size)
-        elif kind == "text":
-            yield "a" * size
-        elif kind == "bytearray":
-            yield bytearray(size)
-        elif kind == "memoryview":
-            yield memoryview(bytes(size))
-        elif kind == "array":
-            yield array.array("d", bytes(size // 8 * 8))
-        elif kind == "numpy":
-            import numpy
+def _numpy(size: int) -> Any:
+    import numpy
 
-            yield numpy.zeros(size // 8)
-        else:
-            assert kind == "pyarrow", kind
-            import pyarrow
+    return numpy.zeros(size // 8)
 
-            yield pyarrow.py_buffer(bytes(size))
+
+def _pyarrow(size: int) -> Any:
+    import pyarrow
+
+    return pyarrow.py_buffer(bytes(size))
+
+
+PIECES: dict[str, Callable[[int], Any]] = {
+    "bytes": bytes, "text": lambda size: "a" * size, "bytearray": bytearray,
+    "memoryview": lambda size: memoryview(bytes(size)), "numpy": _numpy, "pyarrow": _pyarrow,
+    "array": lambda size: array.array("d", bytes(size // 8 * 8)),
+}  # fmt: skip
 
 
 def fill(file: Any, kind: str, size: int) -> None:
@@ -111,8 +101,8 @@ def fill(file: Any, kind: str, size: int) -> None:
         frame = pandas.DataFrame({"a": range(FILE_BYTES // 14), "b": "abcdef"})
         frame.to_csv(file, chunksize=max(1, size // 14))
     else:
-        for piece in pieces(kind, size):
-            file.write(piece)
+        for _ in range(0, FILE_BYTES, size):
+            file.write(PIECES[kind](size))
 
 
 def mode_of(kind: str) -> Any:

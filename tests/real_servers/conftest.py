@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
+import magic_committer as mc
+from magic_committer.stores.base import objects, uploads
 from magic_committer.stores.s3 import S3Store
 from tests import deviations
 from tests.real_servers import kinds, server
 from tests.real_servers.getting import say_missing
 from tests.real_servers.server import NoServer, Server
-from tests.spread import hand_over, handed_over
 
 _numbers = itertools.count(1)
 _missing: dict[str, str] = {}
@@ -86,18 +87,41 @@ def bucket(url: str) -> str:
     return name
 
 
+class SeenStore(S3Store):
+    """The test's bucket, ``dest`` in it, and the way there."""
+
+    def __init__(self, bucket: str, s3: mc.S3Options) -> None:
+        super().__init__(bucket, s3)
+        self.s3, self.dest = s3, f"s3://{bucket}/t"
+
+    def write(self, **more: Any) -> mc.Writing:
+        """A job of the library's there."""
+        return mc.write(self.dest, **{"s3": self.s3, **more})
+
+    def visible(self) -> dict[str, bytes]:
+        """What a reader sees, but markers; nothing hidden may be left, and no upload."""
+        keys = [one.key for one in objects(self, "")]
+        assert not [key for key in keys if "__magic" in key]
+        assert list(uploads(self, "")) == []
+        data = [key for key in keys if not key.endswith("_SUCCESS")]
+        return {key: self.get(key, max_bytes=1000).body for key in data}
+
+
 @pytest.fixture
-def store(url: str, bucket: str) -> S3Store:
-    return S3Store(bucket, server.options(url))
+def store(url: str, bucket: str) -> SeenStore:
+    return SeenStore(bucket, server.options(url))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    hand_over(session, "missing", _missing)
+    """pytest-xdist writes the summary in a process that runs no test: it is told what was not."""
+    output: dict[str, object] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["missing"] = _missing
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    _missing.update(handed_over(node, "missing"))
+    _missing.update(getattr(node, "workeroutput", {}).get("missing", {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

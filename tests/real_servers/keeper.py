@@ -12,7 +12,8 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -20,6 +21,12 @@ ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 10.0
 """How long the program may take to end after SIGTERM before it is killed."""
 KILL = b"9"
+READY_SECONDS_MAX = 90.0
+LOOK_SECONDS = 0.05
+
+
+class NoServer(RuntimeError):
+    """A server cannot be had here, or it did not start; says why."""
 
 
 class Kept:
@@ -52,6 +59,16 @@ class Kept:
     def last_words(self) -> str:
         """The end of what it said."""
         return self.log.read_text(errors="replace")[-2000:]
+
+    def wait_for(self, ready: Callable[[], bool], seconds_max: float = READY_SECONDS_MAX) -> None:
+        """Wait until it is ready. Raises NoServer: it ended, or was not ready in time."""
+        until = time.monotonic() + seconds_max
+        while self.runs and time.monotonic() < until:
+            if ready() and self.runs:  # else it was somebody else who answered
+                return
+            time.sleep(LOOK_SECONDS)
+        self.end()
+        raise NoServer(f"a server did not start:\n{self.last_words()}")
 
     def _tell(self, word: bytes) -> None:
         pipe: IO[bytes] | None = self._keeper.stdin

@@ -9,18 +9,19 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.error
 import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
 from magic_committer.options import S3Options
 from tests import servers
-from tests.real_servers.keeper import ROOT, Kept
+from tests.real_servers.keeper import ROOT, Kept, NoServer
+
+__all__ = ["NoServer"]
 
 ACCESS_KEY, SECRET_KEY, REGION = "testkey", "testsecret1", "us-east-1"
 HOST = "127.0.0.1"
@@ -29,11 +30,6 @@ PORTS = range(20_000, 32_000)
 left it."""
 PORTS_TRIED = 20
 STARTS_TRIED = 3
-LOOK_SECONDS = 0.05
-
-
-class NoServer(RuntimeError):
-    """The server cannot be had here, or it did not start; says why."""
 
 
 def options(url: str, **more: Any) -> S3Options:
@@ -95,7 +91,7 @@ class Server(ABC):
 
     @classmethod
     @abstractmethod
-    def get(cls) -> None:
+    def get(cls) -> object:
         """Build or find it, once for each machine. Raises NoServer: it cannot be had here."""
 
     @abstractmethod
@@ -115,17 +111,13 @@ class Server(ABC):
         in time."""
         command, env = self.command()
         self._kept = Kept(command, env=env, log=self.folder / "server.log")
-        deadline = time.monotonic() + self.READY_SECONDS_MAX
-        while self._kept.runs and time.monotonic() < deadline:
-            try:
-                urllib.request.urlopen(self.url + self.READY_PATH, timeout=5).close()
-            except (urllib.error.URLError, OSError):
-                time.sleep(LOOK_SECONDS)
-                continue
-            if self._kept.runs:  # else it was somebody else who answered
-                return
-        self._kept.end()
-        raise NoServer(f"{self.NAME} did not start:\n{self._kept.last_words()}")
+        self._kept.wait_for(self._answers, self.READY_SECONDS_MAX)
+
+    def _answers(self) -> bool:
+        with suppress(urllib.error.URLError, OSError):
+            urllib.request.urlopen(self.url + self.READY_PATH, timeout=5).close()
+            return True
+        return False
 
     def kill(self) -> None:
         """Kill it with SIGKILL, whatever it is doing."""

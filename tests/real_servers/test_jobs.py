@@ -9,10 +9,9 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.cli import exits
-from magic_committer.stores.base import Attributes, objects, uploads
-from magic_committer.stores.s3 import S3Store
-from tests.real_servers.server import Server, command_line, options
-from tests.real_servers.visible import visible
+from magic_committer.stores.base import PART_BYTES_MIN, Attributes, objects, uploads
+from tests.real_servers.conftest import SeenStore
+from tests.real_servers.server import Server, command_line
 
 UPLOADS = 1500
 """More than a page of a listing."""
@@ -21,63 +20,59 @@ FILES_A_JOB = 5
 LISTS_WHOLE_KEYS_ONLY = ("minio",)
 
 
-def test_a_file_of_many_parts_appears_when_its_job_commits(
-    url: str, bucket: str, store: S3Store
-) -> None:
+def test_a_file_of_many_parts_appears_when_its_job_commits(store: SeenStore) -> None:
     """Parts, checksums and length pass a strict server; before the commit nothing is visible."""
     body = bytes(range(256)) * (11 * 1024**2 // 256) + b"tail"
-    blocks = mc.Options(block_bytes=5 * 1024**2)
-    with mc.write(f"s3://{bucket}/t", s3=options(url), options=blocks) as job:
+    with store.write(options=mc.Options(block_bytes=PART_BYTES_MIN)) as job:
         with job.open("dt=2026-11-21/a b%2F+é.csv") as f:
             f.write(body)
         with job.open("small.csv") as f:
             f.write(b"1")
         assert not [one for one in objects(store, "t/") if "__magic" not in one.key]
-    assert job.report.outcome == "committed"
-    assert job.report.warnings == ()
+    assert (job.report.outcome, job.report.warnings) == ("committed", ())
     key = "t/dt=2026-11-21/a b%2F+é.csv"
     assert store.get(key, max_bytes=len(body)).body == body
     store.delete_one(key)
-    assert visible(store) == {"t/small.csv": b"1"}
+    assert store.visible() == {"t/small.csv": b"1"}
 
 
-def test_tasks_in_many_handles_are_committed_by_name(url: str, bucket: str, store: S3Store) -> None:
+def test_tasks_in_many_handles_are_committed_by_name(store: SeenStore) -> None:
     """Tasks that know the job by name only write; another handle commits what they left, and a
     failed attempt leaves nothing."""
-    s3, dest = options(url), f"s3://{bucket}/t"
-    mc.start(dest, job_id="j", s3=s3)
+
+    def handle() -> mc.Job:
+        return mc.attach(store.dest, "j", s3=store.s3)
+
+    mc.start(store.dest, job_id="j", s3=store.s3)
     for number in range(3):
-        task = mc.attach(dest, "j", s3=s3).task(str(number))
-        with task, task.open(f"{number}.csv") as f:
+        with handle().task(str(number)) as task, task.open(f"{number}.csv") as f:
             f.write(b"%d" % number)
-    task = mc.attach(dest, "j", s3=s3).task("0")
+    task = handle().task("0")
     with pytest.raises(ZeroDivisionError), task, task.open("0.csv") as f:
         f.write(b"%d" % (1 // 0))
-    report = mc.attach(dest, "j", s3=s3).commit(expect=3)
+    report = handle().commit(expect=3)
     assert (report.outcome, report.files, report.warnings) == ("committed", 3, ())
-    assert mc.attach(dest, "j", s3=s3).outcome == "committed"
+    assert handle().outcome == "committed"
     store.delete_one("t/__magic_job-j/_job.json")  # a given id stays closed
-    assert visible(store) == {f"t/{number}.csv": b"%d" % number for number in range(3)}
+    assert store.visible() == {f"t/{number}.csv": b"%d" % number for number in range(3)}
 
 
-def test_an_aborted_job_leaves_nothing(url: str, bucket: str, store: S3Store) -> None:
+def test_an_aborted_job_leaves_nothing(store: SeenStore) -> None:
     """An exception in the body aborts: no object, no upload, no control object."""
-    job = mc.write(f"s3://{bucket}/t", s3=options(url))
-    with pytest.raises(ZeroDivisionError), job:
+    with pytest.raises(ZeroDivisionError), store.write() as job:
         with job.open("a.csv", unique=True) as f:
             f.write(b"1")
         raise ZeroDivisionError
-    assert visible(store) == {}
+    assert store.visible() == {}
 
 
 @pytest.mark.long
-def test_twenty_jobs_in_one_directory(url: str, bucket: str, store: S3Store) -> None:
+def test_twenty_jobs_in_one_directory(store: SeenStore) -> None:
     """Twenty jobs that append at once, in one process: each publishes its own files, and sweeps
     none of another's."""
-    s3 = options(url)
 
     def run(number: int) -> str:
-        with mc.write(f"s3://{bucket}/t", s3=s3) as job:
+        with store.write() as job:
             for file in range(FILES_A_JOB):
                 with job.open(f"{number}-{file}.csv") as f:
                     f.write(b"%d %d" % (number, file))
@@ -86,7 +81,7 @@ def test_twenty_jobs_in_one_directory(url: str, bucket: str, store: S3Store) -> 
 
     with ThreadPoolExecutor(JOBS) as threads:
         assert list(threads.map(run, range(JOBS))) == ["committed"] * JOBS
-    assert visible(store) == {
+    assert store.visible() == {
         f"t/{number}-{file}.csv": b"%d %d" % (number, file)
         for number in range(JOBS)
         for file in range(FILES_A_JOB)
@@ -95,44 +90,45 @@ def test_twenty_jobs_in_one_directory(url: str, bucket: str, store: S3Store) -> 
 
 @pytest.mark.long
 def test_uploads_past_a_page_are_counted_or_said_to_be_out_of_sight(
-    server: Server, url: str, bucket: str, store: S3Store
+    server: Server, store: SeenStore
 ) -> None:
     """Of 1,500 open uploads `uploads expect` tells the number, and aborting them leaves none; where
     a server shows uploads by whole keys only it says so, and never that there are none."""
     keys = [f"t/d{number % 7}/{number:04}" for number in range(UPLOADS)]
+
+    def create(key: str) -> str:
+        return store.create_upload(key, attributes=Attributes()).upload_id
+
     with ThreadPoolExecutor(16) as threads:
-        made = list(
-            threads.map(lambda key: store.create_upload(key, attributes=Attributes()), keys)
-        )
-    try:
-        expect = ("uploads", "expect", f"s3://{bucket}/t")
-        expected = command_line(url, *expect, str(UPLOADS)).returncode
-        none = command_line(url, *expect, "0").returncode
-        if server.NAME in LISTS_WHOLE_KEYS_ONLY:
-            assert (expected, none) == (exits.BAD_STATE, exits.BAD_STATE)
-            return
-        assert expected == exits.OK
-        assert none != exits.OK
-        assert len({one.upload_id for one in uploads(store, "t/d3/")}) == len(keys[3::7])
-    finally:
-        with ThreadPoolExecutor(16) as threads:
-            ids = (one.upload_id for one in made)
-            list(threads.map(lambda one: store.abort_upload(*one), zip(keys, ids, strict=True)))
+        ids = list(threads.map(create, keys))
+        try:
+            expected, none = (
+                command_line(server.url, "uploads", "expect", store.dest, many).returncode
+                for many in (str(UPLOADS), "0")
+            )
+            if server.NAME in LISTS_WHOLE_KEYS_ONLY:
+                assert (expected, none) == (exits.BAD_STATE, exits.BAD_STATE)
+                return
+            assert expected == exits.OK
+            assert none != exits.OK
+            assert len({one.upload_id for one in uploads(store, "t/d3/")}) == len(keys[3::7])
+        finally:
+            list(threads.map(store.abort_upload, keys, ids))
     assert list(uploads(store, "")) == []
 
 
 def test_a_cleanup_aborts_what_nothing_names_or_says_that_it_cannot_see(
-    server: Server, url: str, bucket: str, store: S3Store
+    server: Server, store: SeenStore
 ) -> None:
     """An upload of a task that died before it named it goes, exit code 0; where a server shows
     uploads by whole keys only, the cleanup says so, exits with 46, and leaves it."""
     key = f"t/a.csv-mcj{'5' * 32}"
     upload_id = store.create_upload(key, attributes=Attributes()).upload_id
     time.sleep(1.1)  # an age is told in whole seconds
-    ran = command_line(url, "cleanup", f"s3://{bucket}/t", "--leftover-after", "0")
+    ran = command_line(server.url, "cleanup", store.dest, "--leftover-after", "0")
     if server.NAME in LISTS_WHOLE_KEYS_ONLY:
         assert ran.returncode == exits.BAD_STATE
-        assert f"uploads may be open under s3://{bucket}/t/ that cannot be seen" in ran.stderr
+        assert f"uploads may be open under {store.dest}/ that cannot be seen" in ran.stderr
         assert list(store.list_parts(key, upload_id)) == []  # it is open
         store.abort_upload(key, upload_id)
         return
@@ -140,3 +136,14 @@ def test_a_cleanup_aborts_what_nothing_names_or_says_that_it_cannot_see(
     assert "1 orphan aborted" in ran.stdout
     with pytest.raises(mc.NotFound):
         list(store.list_parts(key, upload_id))
+
+
+def test_an_aborted_upload_is_never_taken_for_completed(store: SeenStore) -> None:
+    """Complete of an upload that was aborted is refused, also where an object holds the key."""
+    store.put("k", b"another's")
+    created = store.create_upload("k", attributes=Attributes())
+    part = store.put_part("k", created.upload_id, 1, memoryview(b"ours"))
+    store.abort_upload("k", created.upload_id)
+    with pytest.raises(mc.StoreError):
+        store.complete_upload("k", created.upload_id, [part])
+    assert store.get("k", max_bytes=100).body == b"another's"

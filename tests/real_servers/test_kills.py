@@ -14,37 +14,32 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import magic_committer as mc
-from magic_committer.stores.base import PART_BYTES_MIN, Attributes
-from magic_committer.stores.s3 import S3Store
-from tests.kills import drivers
-from tests.kills.field import Field, expected
+from magic_committer.stores.base import PART_BYTES_MIN
+from tests.chaos import jobs, judge
+from tests.chaos.jobs import Round, Way
+from tests.chaos.judge import lies
+from tests.chaos.test_kills import Field
 from tests.outside import Outside
-from tests.real_servers import drivers as real_drivers
-from tests.real_servers.server import Server, options, outside
+from tests.real_servers.server import Server, outside
 
-KILLS, FILES = 10, 300
-REQUESTS_MAX = 3 * FILES + 40
+KILLS = 10
+JOB = Round(0, files=300, tasks=4, threads=4, bytes_each=20)
+REQUESTS_MAX = 3 * JOB.files + 40
 """A driver sends hardly more: three for each file, some for each task and the job."""
 END_SECONDS_MAX = 120
 RECOVER_SECONDS_MAX = 120.0
 RECOVER_PAUSE_SECONDS = 2.0
-PROMOTED = 1_000
+PROMOTED = Round(0, files=1_000, bytes_each=20)
 PROMOTES_KILLED = 6
 LARGE_BYTES = 96 * PART_BYTES_MIN
 SERVER_KILLS = 3
 DOWN_SECONDS = 1.0
 
 
-def field_of(server: Server, bucket: str, chance: random.Random) -> Field:
+@pytest.fixture
+def field(server: Server, bucket: str, chance: random.Random) -> Field:
     """Where jobs run; another process recovers or undoes them."""
-    return Field(options, server.url, bucket, chance, (drivers.recover, drivers.abort))
-
-
-def ended(field: Field, dest: str) -> dict[str, str]:
-    """The files under a destination, once another process has ended the job that is left there."""
-    if (job := field.only_job(dest)) is not None:
-        field.finish(dest, job.id)
-    return field.files(dest)
+    return Field(Way(server.url), bucket, chance, JOB, ("recover", "abort"))
 
 
 @pytest.fixture
@@ -52,68 +47,67 @@ def staged(server: Server, bucket: str) -> str:
     """A prefix of 1,000 objects. One has 96 parts, as one of 6 GiB has by `COPY_PART_BYTES`."""
     client = outside(server.url)
 
-    def put(number: int) -> None:
-        body = bytes(LARGE_BYTES) if not number else drivers.content(number)
-        client.put_object(Bucket=bucket, Key=f"staging/{drivers.name(number)}.txt", Body=body)
+    def put(number: int, name: str, body: bytes) -> None:
+        body = body if number else bytes(LARGE_BYTES)
+        client.put_object(Bucket=bucket, Key=f"staging/{name}.txt", Body=body)
 
+    contents = PROMOTED.contents()
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(put, range(PROMOTED)))
+        list(threads.map(put, range(len(contents)), contents, contents.values()))
     return f"s3://{bucket}/staging/"
 
 
 @pytest.mark.only("versitygw")
-def test_a_promote_that_is_killed_publishes_all_or_nothing(
-    server: Server, bucket: str, staged: str, chance: random.Random
-) -> None:
+def test_a_promote_that_is_killed_publishes_all_or_nothing(field: Field, staged: str) -> None:
     """SIGKILL at a request drawn by chance, six times, and once never: another process ends the
     job; then all 1,000 objects are visible or none, no upload is open, and the source is whole."""
-    ends = Counter[str]()
-    field, promote = field_of(server, bucket, chance), real_drivers.promote
+    ends, expected = Counter[str](), PROMOTED.expected()
+    (large, _), *_ = expected.items()
+    bucket = Outside(field.way.s3(), field.bucket)
     for number in range(PROMOTES_KILLED + 1):
-        dest = field.dest()
-        moment = field.moment(None, 3 * PROMOTED + 50) if number < PROMOTES_KILLED else None
-        killed = field.killed(promote, staged, dest, moment=moment)
-        files = ended(field, dest)
-        assert len(files) in (0, PROMOTED)
-        assert files or killed
-        if files:
-            assert files.pop(drivers.name(0)).endswith("-96")
-            assert files.items() < expected(PROMOTED).items()
-        ends[f"{killed}, {bool(files)}"] += 1
+        job = field.job()
+        moment = field.moment(None, 3 * PROMOTED.files + 50) if number < PROMOTES_KILLED else None
+        killed = field.killed(jobs.promote, staged, field.dest(job), moment=moment)
+        if field.state(job)[0]:
+            assert not field.killed(judge.end, field.bucket, job, moment=None)
+        found = bucket.look(job.dest)
+        assert found.left == ()
+        assert found.marked == bool(found.files)
+        assert len(found.files) in (0, PROMOTED.files)
+        assert found.files or killed
+        if found.files:
+            assert found.files.pop(large).endswith("-96")
+            assert found.files.items() < expected.items()
+        ends[f"{killed}, {found.marked}"] += 1
     assert ends["True, False"]
     assert ends["False, True"]
 
 
 @pytest.mark.long
-def test_ten_drivers_are_killed_and_their_jobs_ended_by_others(
-    server: Server, bucket: str, chance: random.Random
-) -> None:
+def test_ten_drivers_are_killed_and_their_jobs_ended_by_others(field: Field) -> None:
     """SIGKILL at a request drawn by chance, ten times: another process recovers or undoes the job;
     then all 300 files are visible or none, and no upload is left open."""
     killed = 0
-    field = field_of(server, bucket, chance)
     for _ in range(2 * KILLS):
         if killed == KILLS:
             break
-        dest, moment = field.dest(), field.moment(None, REQUESTS_MAX)
-        died = field.killed(drivers.drive, dest, str(FILES), moment=moment)
+        job = field.job()
+        died = field.killed(jobs.run, field.bucket, job, moment=field.moment(None, REQUESTS_MAX))
         killed += died
-        files = ended(field, dest)
-        assert files in ({}, expected(FILES))
-        assert files or died
+        assert field.end(job) or died
     assert killed == KILLS
 
 
-def commit_while_the_server_dies(server: Server, field: Field, dest: str, after: int) -> str:
+def commit_while_the_server_dies(server: Server, field: Field, job: Round, after: int) -> str:
     """Commit a job; kill the server once so many files are visible, and start it again. What was
     told of the job, after as many recoveries as it takes: its outcome, or "unresolved"."""
-    job = mc.start(dest, accept="results", track="memory", s3=field.s3)
-    results = drivers.write_tasks(job, FILES)
-    done = threading.Event()
+    s3, dest, done = field.way.s3(), field.dest(job), threading.Event()
+    handle = mc.start(dest, accept="results", track="memory", s3=s3)
+    results = jobs.write_tasks(handle, job)
 
     def kill() -> None:
-        seen = Outside(field.s3, dest.split("/")[2])
-        while not done.is_set() and len(seen.files(field.name(dest))) < after:
+        seen = Outside(s3, field.bucket)
+        while not done.is_set() and len(seen.files(job.dest)) < after:
             continue
         server.kill()
         time.sleep(DOWN_SECONDS)
@@ -122,7 +116,7 @@ def commit_while_the_server_dies(server: Server, field: Field, dest: str, after:
     with ThreadPoolExecutor(1) as threads:
         killing = threads.submit(kill)
         try:
-            told = job.commit(results).outcome
+            told = handle.commit(results).outcome
         except mc.CommitIncomplete as error:
             told = "incomplete" if error.unfinished else "unresolved"
         finally:
@@ -132,7 +126,7 @@ def commit_while_the_server_dies(server: Server, field: Field, dest: str, after:
     while told == "incomplete" and time.monotonic() < deadline:
         time.sleep(RECOVER_PAUSE_SECONDS)  # Ceph holds its lock on a dead Complete for a while
         try:
-            told = mc.recover(dest, job.id, dead_after=0, s3=field.s3).outcome
+            told = mc.recover(dest, handle.id, dead_after=0, s3=s3).outcome
         except mc.CommitIncomplete as error:
             told = "incomplete" if error.unfinished else "unresolved"
     return told
@@ -140,28 +134,16 @@ def commit_while_the_server_dies(server: Server, field: Field, dest: str, after:
 
 @pytest.mark.long
 def test_a_commit_tells_the_truth_though_the_server_was_killed(
-    server: Server, bucket: str, chance: random.Random
+    server: Server, field: Field
 ) -> None:
     """The server is killed in mid-commit and starts again: whoever is told "committed" finds every
     file; what the server has lost is told as unresolved, and never as done."""
-    field = field_of(server, bucket, chance)
+    bucket = Outside(field.way.s3(), field.bucket)
     for _ in range(SERVER_KILLS):
-        dest = field.dest()
-        told = commit_while_the_server_dies(server, field, dest, chance.randint(1, FILES - 100))
+        job, after = field.job(), field.chance.randint(1, JOB.files - 100)
+        told = commit_while_the_server_dies(server, field, job, after)
         assert told in ("committed", "unresolved")
         if told == "committed":
-            assert field.files(dest) == expected(FILES), "the library lied"
-
-
-@pytest.mark.only("versitygw", "minio", "ceph")
-def test_an_aborted_upload_is_never_taken_for_completed(
-    server: Server, bucket: str, store: S3Store
-) -> None:
-    """Complete of an upload that was aborted is refused, also where an object holds the key."""
-    store.put("k", b"another's")
-    created = store.create_upload("k", attributes=Attributes())
-    part = store.put_part("k", created.upload_id, 1, memoryview(b"ours"))
-    store.abort_upload("k", created.upload_id)
-    with pytest.raises(mc.StoreError):
-        store.complete_upload("k", created.upload_id, [part])
-    assert store.get("k", max_bytes=100).body == b"another's"
+            found = bucket.look(job.dest)
+            assert lies(told, found, job) == "", "the library lied"
+            assert found.left == ()

@@ -8,36 +8,27 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.options import FAILING, REPLACING, Mode
-from magic_committer.stores.s3 import S3Store
-from tests.real_servers.server import Server, options
-from tests.real_servers.visible import visible
+from tests.real_servers.conftest import SeenStore
+from tests.real_servers.server import Server
 
 CANNOT_FAIL = ("ceph",)
 """They ignore the condition on Complete (docs/stores.md)."""
 
 
-def there_before(store: S3Store, mode: Mode) -> dict[str, bytes]:
-    """Old data: in the job's partition, and in another; of the failing modes none is in the way."""
-    old = {"t/dt=2/other.csv": b"other"}
-    if mode not in FAILING:
-        old["t/dt=1/old.csv"] = b"old"
-    if mode == "fail":
-        old = {}
+@pytest.mark.parametrize("mode", get_args(Mode))
+def test_a_job_of_each_mode(server: Server, store: SeenStore, mode: Mode) -> None:
+    """New data comes, old data, in the job's partition and in another, stays or goes as the mode
+    says; nothing else is left. Where a server cannot keep a mode, the job does not start."""
+    old = {"t/dt=1/old.csv": b"old", "t/dt=2/other.csv": b"other"}
+    if mode in FAILING:  # what is in the way is not there
+        old = {} if mode == "fail" else {"t/dt=2/other.csv": b"other"}
     for key, body in old.items():
         store.put(key, body)
-    return old
-
-
-@pytest.mark.parametrize("mode", get_args(Mode))
-def test_a_job_of_each_mode(server: Server, bucket: str, store: S3Store, mode: Mode) -> None:
-    """New data comes, old data stays or goes as the mode says; nothing else is left. Where a server
-    cannot keep a mode, the job does not start."""
-    old = there_before(store, mode)
-    job = mc.write(f"s3://{bucket}/t", mode=mode, s3=options(server.url))
+    job = store.write(mode=mode)
     if mode in FAILING and server.NAME in CANNOT_FAIL:
         with pytest.raises(mc.ConditionsNotSupported), job:
             pass
-        assert visible(store) == old
+        assert store.visible() == old
         return
     with job, job.open("dt=1/new.csv") as file:
         file.write(b"new")
@@ -46,33 +37,28 @@ def test_a_job_of_each_mode(server: Server, bucket: str, store: S3Store, mode: M
         old.pop("t/dt=1/old.csv")
     if mode == "replace":
         old.clear()
-    assert visible(store) == {**old, "t/dt=1/new.csv": b"new"}
+    assert store.visible() == {**old, "t/dt=1/new.csv": b"new"}
 
 
 @pytest.mark.parametrize("mode", sorted(FAILING))
-def test_a_failing_mode_writes_over_nothing(
-    server: Server, bucket: str, store: S3Store, mode: Mode
-) -> None:
+def test_a_failing_mode_writes_over_nothing(server: Server, store: SeenStore, mode: Mode) -> None:
     """Where somebody was faster the job raises, and theirs stays, alone."""
     if server.NAME in CANNOT_FAIL:
         return  # it does not start: `test_a_job_of_each_mode`
-    late = mc.write(f"s3://{bucket}/t", mode=mode, s3=options(server.url))
+    late = store.write(mode=mode)
     with pytest.raises(mc.DestinationExists), late:
         for name in ("a.csv", "b.csv"):
             with late.open(f"dt=1/{name}") as file:
                 file.write(b"ours")
         store.put("t/dt=1/b.csv", b"theirs")
-    assert visible(store) == {"t/dt=1/b.csv": b"theirs"}
+    assert store.visible() == {"t/dt=1/b.csv": b"theirs"}
 
 
-def test_without_conditions_a_job_works_everywhere(
-    server: Server, bucket: str, store: S3Store
-) -> None:
+def test_without_conditions_a_job_works_everywhere(store: SeenStore) -> None:
     """`conditional_writes="off"` needs nothing of a store that S3A does not need."""
-    off = mc.Options(conditional_writes="off")
-    with mc.write(f"s3://{bucket}/t", s3=options(server.url), options=off) as job:
+    with store.write(options=mc.Options(conditional_writes="off")) as job:
         for number in range(3):
             with job.open(f"{number}.csv") as file:
                 file.write(b"%d" % number)
     assert job.report.outcome == "committed"
-    assert visible(store) == {f"t/{number}.csv": b"%d" % number for number in range(3)}
+    assert store.visible() == {f"t/{number}.csv": b"%d" % number for number in range(3)}

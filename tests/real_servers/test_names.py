@@ -6,9 +6,8 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.options import ChecksumOption, Mode
-from magic_committer.stores.s3 import S3Store
-from tests.real_servers.server import Server, options
-from tests.real_servers.visible import visible
+from tests.real_servers.conftest import SeenStore
+from tests.real_servers.server import options
 
 ODD_NAMES = (
     "a b", " before", "after ", "a+b", "100%", "p=a%2Fb", "%41", "é", "e\N{COMBINING ACUTE ACCENT}",
@@ -17,84 +16,72 @@ ODD_NAMES = (
     "/".join(["d" * 90] * 7),
 )  # fmt: skip
 """Each is an element, or more, of a legal key."""
-
-
-def test_odd_names_are_published_as_they_are(server: Server, bucket: str, store: S3Store) -> None:
-    """All of them at once, as directories and as files: the keys are the names, byte for byte."""
-    names = [f"{name}/{name[-100:]}.csv" for name in ODD_NAMES]
-    with mc.write(f"s3://{bucket}/t", s3=options(server.url)) as job:
-        for name in names:
-            with job.open(name) as file:
-                file.write(name.encode())
-    assert visible(store) == {f"t/{name}": name.encode() for name in names}
-
-
+ODD_DESTINATIONS = ("a b", "a+b", "p=a%2Fb", "é", "a'b", "a?b#c")
 DECIDED_SECONDS_MAX = 3.0
 """How long a driver tries to complete a file that a server refuses."""
 
-ODD_DESTINATIONS = ("a b", "a+b", "p=a%2Fb", "é", "a'b", "a?b#c")
+
+def write(store: SeenStore, *names: str) -> None:
+    """Commit a job of these files, which hold their names, on a store that may answer Complete with
+    500 for ever."""
+    soon = options(store.s3.endpoint_url or "", decided_seconds_max=DECIDED_SECONDS_MAX)
+    with store.write(s3=soon) as job:
+        for name in names:
+            with job.open(name) as file:
+                file.write(name.encode())
+
+
+def test_odd_names_are_published_as_they_are(store: SeenStore) -> None:
+    """All of them at once, as directories and as files: the keys are the names, byte for byte."""
+    names = [f"{name}/{name[-100:]}.csv" for name in ODD_NAMES]
+    write(store, *names)
+    assert store.visible() == {f"t/{name}": name.encode() for name in names}
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("mode", ["append", "replace"])
-def test_odd_destinations(server: Server, bucket: str, store: S3Store, mode: Mode) -> None:
+def test_odd_destinations(store: SeenStore, mode: Mode) -> None:
     """A destination's own name may be as odd, also where a job lists and deletes below it."""
     for number, name in enumerate(ODD_DESTINATIONS):
         dest = f"d{number}/{name}"
         store.put(f"{dest}/old.csv", b"old")
-        job = mc.write(f"s3://{bucket}/{dest}", mode=mode, s3=options(server.url))
+        job = mc.write(f"s3://{store.bucket}/{dest}", mode=mode, s3=store.s3)
         with job, job.open("new.csv") as file:
             file.write(b"new")
-        names = {key.removeprefix(f"{dest}/") for key in visible(store) if key.startswith(dest)}
+        names = {key.removeprefix(f"{dest}/") for key in store.visible() if key.startswith(dest)}
         assert names == ({"new.csv"} if mode == "replace" else {"new.csv", "old.csv"})
 
 
-def test_a_name_may_have_256_bytes(server: Server, bucket: str, store: S3Store) -> None:
+def test_a_name_may_have_256_bytes(store: SeenStore) -> None:
     """S3 limits keys, not their elements; stores over file systems do."""
-    job = mc.write(f"s3://{bucket}/t", s3=options(server.url))
-    with job, job.open("n" * 256) as file:
-        file.write(b"1")
-    assert visible(store) == {f"t/{'n' * 256}": b"1"}
+    write(store, "n" * 256)
+    assert store.visible() == {f"t/{'n' * 256}": b"n" * 256}
 
 
-def test_a_file_may_lie_below_the_name_of_another(
-    server: Server, bucket: str, store: S3Store
-) -> None:
+def test_a_file_may_lie_below_the_name_of_another(store: SeenStore) -> None:
     """For S3 a key is no path: `f` and `f/x` are two objects."""
     store.put("t/f", b"f")
-    write_one(server, bucket, "f/x")
-    assert visible(store) == {"t/f": b"f", "t/f/x": b"f/x"}
+    write(store, "f/x")
+    assert store.visible() == {"t/f": b"f", "t/f/x": b"f/x"}
 
 
-def test_a_file_may_have_the_name_of_a_directory(
-    server: Server, bucket: str, store: S3Store
-) -> None:
+def test_a_file_may_have_the_name_of_a_directory(store: SeenStore) -> None:
     """The same, where `f/x` is there first."""
     store.put("t/f/x", b"f/x")
-    write_one(server, bucket, "f")
-    assert visible(store) == {"t/f": b"f", "t/f/x": b"f/x"}
-
-
-def write_one(server: Server, bucket: str, name: str) -> None:
-    """Commit a job of one file, on a store that may answer its Complete with 500 for ever."""
-    soon = options(server.url, decided_seconds_max=DECIDED_SECONDS_MAX)
-    with mc.write(f"s3://{bucket}/t", s3=soon) as job, job.open(name) as file:
-        file.write(name.encode())
+    write(store, "f")
+    assert store.visible() == {"t/f": b"f", "t/f/x": b"f/x"}
 
 
 @pytest.mark.parametrize("checksum", ["CRC32", "CRC32C", "CRC64NVME", "SHA1", "SHA256", "off"])
 @pytest.mark.parametrize("bodies", [[b""], [b"", b"b", b""]], ids=["alone", "beside"])
-def test_empty_files(
-    server: Server, bucket: str, store: S3Store, checksum: ChecksumOption, bodies: list[bytes]
-) -> None:
+def test_empty_files(store: SeenStore, checksum: ChecksumOption, bodies: list[bytes]) -> None:
     """A file without a byte is an object without a byte, and its job leaves nothing, whatever the
     checksum; the CRCs are FULL_OBJECT. MinIO answers the right one of no bytes with 400, after the
     decision, for ever: it is not sent."""
-    opts = mc.Options(checksum=checksum)
-    with mc.write(f"s3://{bucket}/t", s3=options(server.url), options=opts) as job:
+    with store.write(options=mc.Options(checksum=checksum)) as job:
         for number, body in enumerate(bodies):
             with job.open(f"{number}.csv") as file:
                 file.write(body)
     assert (job.report.outcome, job.report.files) == ("committed", len(bodies))
     assert job.report.warnings == ()
-    assert visible(store) == {f"t/{number}.csv": body for number, body in enumerate(bodies)}
+    assert store.visible() == {f"t/{number}.csv": body for number, body in enumerate(bodies)}

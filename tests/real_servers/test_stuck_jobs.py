@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import replace
 
 import pytest
 
@@ -11,20 +12,17 @@ import magic_committer as mc
 from magic_committer.cli import exits
 from magic_committer.commit import probe, setup
 from magic_committer.stores.base import objects, uploads
-from magic_committer.stores.s3 import S3Store
-from tests.real_servers import versitygw
-from tests.real_servers.server import command_line
+from tests.real_servers.conftest import SeenStore
+from tests.real_servers.server import command_line, environment
 
 LONG = "a" * 256
 
 pytestmark = pytest.mark.only("versitygw")
 
 
-def test_a_name_that_the_server_cannot_hold_is_refused_when_it_is_opened(
-    url: str, bucket: str
-) -> None:
+def test_a_name_that_the_server_cannot_hold_is_refused_when_it_is_opened(store: SeenStore) -> None:
     """Its parts would be taken, and its Complete answered with 500 for ever."""
-    job = mc.start(f"s3://{bucket}/t", s3=versitygw.options(url))
+    job = mc.start(store.dest, s3=store.s3)
     for name in (LONG, f"{LONG}/x.csv", "a" * 248):  # the last: its `.pending` is too long
         with pytest.raises(mc.PathError, match="cannot hold"):
             job.task("1").open(name, unique=False)
@@ -32,12 +30,12 @@ def test_a_name_that_the_server_cannot_hold_is_refused_when_it_is_opened(
 
 
 def test_a_job_that_was_decided_with_such_a_name_can_be_undone(
-    url: str, bucket: str, store: S3Store, monkeypatch: pytest.MonkeyPatch
+    store: SeenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An older version did not ask. HEAD is called wrong there: a listing proves that nothing is
     left."""
-    s3 = versitygw.options(url, retry_attempts_max=2)
-    job = mc.start(f"s3://{bucket}/t", track="memory", s3=s3)
+    s3 = replace(store.s3, retry_attempts_max=2)
+    job = mc.start(store.dest, track="memory", s3=s3)
     with monkeypatch.context() as older:
         older.setattr(probe, "ELEMENT_BYTES_MAX", 10_000)
         with job.task("1") as task:
@@ -46,19 +44,18 @@ def test_a_job_that_was_decided_with_such_a_name_can_be_undone(
                     f.write(b"x")
         with pytest.raises(mc.CommitIncomplete):
             job.commit()
-    assert mc.abort(f"s3://{bucket}/t", job.id, revert=True, s3=s3).outcome == "reverted"
+    assert mc.abort(store.dest, job.id, revert=True, s3=s3).outcome == "reverted"
     assert [one.key for one in objects(store, "")] == [f"t/__magic_job-{job.id}/_job.json"]
     assert list(uploads(store, "")) == []
 
 
 def test_a_job_whose_sets_have_lost_their_checksums_is_finished(
-    url: str, bucket: str, store: S3Store, monkeypatch: pytest.MonkeyPatch
+    store: SeenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An older version took ``etag_form="strings"`` with checksums, and the server wants each
     part's: they are taken from ListParts."""
-    options = mc.Options(etag_form="strings")
     monkeypatch.setattr(setup, "refuse_lost_checksums", lambda *_: None)
-    job = mc.start(f"s3://{bucket}/t", s3=versitygw.options(url), options=options)
+    job = mc.start(store.dest, s3=store.s3, options=mc.Options(etag_form="strings"))
     with job.task("1") as task, task.open("a.csv", unique=False) as f:
         f.write(b"x")
     job.commit()
@@ -72,11 +69,10 @@ IN_THE_WAY = pytest.mark.parametrize(("there", "name"), [("f", "f/x"), ("f/x", "
 """What is there, and the file that cannot be: 409 for the first, 500 for the second, for ever."""
 
 
-def stuck(url: str, store: S3Store, there: str, name: str) -> mc.CommitIncomplete:
+def stuck(store: SeenStore, there: str, name: str) -> mc.CommitIncomplete:
     """The error of a decided job that an object keeps from completing one of its two files."""
     store.put(f"t/{there}", b"there")
-    soon = versitygw.options(url, decided_seconds_max=3.0)
-    job = mc.start(f"s3://{store.bucket}/t", s3=soon)
+    job = mc.start(store.dest, s3=replace(store.s3, decided_seconds_max=3.0))
     with job.task("1") as task:
         for one in (name, "other.csv"):
             with task.open(one, unique=False) as f:
@@ -87,7 +83,7 @@ def stuck(url: str, store: S3Store, there: str, name: str) -> mc.CommitIncomplet
     return caught.value
 
 
-def nothing_is_left(store: S3Store, there: str, job_id: str) -> bool:
+def nothing_is_left(store: SeenStore, there: str, job_id: str) -> bool:
     """No file and no upload of the job, and nothing of its control but the closed record."""
     record = f"t/__magic_job-{job_id}/_job.json"
     keys = {one.key for one in objects(store, "")}
@@ -96,24 +92,24 @@ def nothing_is_left(store: S3Store, there: str, job_id: str) -> bool:
 
 @IN_THE_WAY
 def test_the_call_that_is_printed_undoes_the_job(
-    url: str, bucket: str, store: S3Store, monkeypatch: pytest.MonkeyPatch, there: str, name: str
+    url: str, store: SeenStore, monkeypatch: pytest.MonkeyPatch, there: str, name: str
 ) -> None:
     """Somebody pastes the last call of the message into Python: the job is reverted, what was there
     stays, and no upload is open."""
-    error = stuck(url, store, there, name)
+    error = stuck(store, there, name)
     (call,) = re.findall(r"undo the job[^:]*: (magic_committer\.abort\(.*\))$", str(error))
-    for variable, value in versitygw.environment(url).items():
+    for variable, value in environment(url).items():
         monkeypatch.setenv(variable, value)
     assert eval(call, {"magic_committer": mc}).outcome == "reverted"
     assert nothing_is_left(store, there, error.job_id)
-    assert [job.state for job in mc.inspect(f"s3://{bucket}/t")] == ["closed"]
+    assert [job.state for job in mc.inspect(store.dest)] == ["closed"]
 
 
-def test_the_command_that_is_printed_undoes_the_job(url: str, bucket: str, store: S3Store) -> None:
+def test_the_command_that_is_printed_undoes_the_job(url: str, store: SeenStore) -> None:
     """The operator's way: recovering prints three commands; the first ends as before, the last
     undoes the job, and afterwards no upload is open."""
-    error = stuck(url, store, "f", "f/x")
-    recover = ("job", "recover", f"s3://{bucket}/t", error.job_id)
+    error = stuck(store, "f", "f/x")
+    recover = ("job", "recover", store.dest, error.job_id)
     first = command_line(url, *recover, "--yes")
     again, accept, revert = re.findall(r"`magic-committer ([^`]*)`", first.stderr)
     second = command_line(url, *shlex.split(again), "--yes")
@@ -122,5 +118,5 @@ def test_the_command_that_is_printed_undoes_the_job(url: str, bucket: str, store
     ended = command_line(url, *shlex.split(revert), "--yes")
     assert ended.returncode == exits.OK
     assert nothing_is_left(store, "f", error.job_id)
-    shown = command_line(url, "uploads", "expect", f"s3://{bucket}/t", "0")
+    shown = command_line(url, "uploads", "expect", store.dest, "0")
     assert shown.returncode == exits.OK

@@ -20,7 +20,6 @@ from urllib.parse import parse_qs, urlsplit
 from tests.real_servers.building import built
 from tests.real_servers.keeper import Kept
 from tests.real_servers.server import HOST, free_ports
-from tests.real_trees.waiting import wait_for
 from tests.serving import Answering, asked_of, serving
 
 MODULE = "github.com/fsouza/fake-gcs-server"
@@ -51,7 +50,7 @@ def running(folder: Path) -> Iterator[str]:
     server = Kept(command, log=folder / "gcs.log")
     before = os.environ.get(EMULATOR)
     try:
-        wait_for(lambda: _answers(upstream), server)
+        server.wait_for(lambda: _answers(upstream))
         named = json.dumps({"name": BUCKET}).encode()
         made, said = _ask(upstream, "POST", "/storage/v1/b?project=p", named)
         assert made.status == 200, said

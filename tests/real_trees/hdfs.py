@@ -13,7 +13,6 @@ from pathlib import Path
 from tests.real_servers import building
 from tests.real_servers.keeper import Kept
 from tests.real_servers.server import HOST, NoServer, free_ports
-from tests.real_trees.waiting import wait_for
 from tools import java
 
 RELEASE = "3.5.0"
@@ -49,7 +48,7 @@ def running(folder: Path) -> Iterator[str]:
         command += ["-D", f"{name}={value}"]
     server = Kept(command, log=folder / "hdfs.log")
     try:
-        wait_for(told.exists, server)
+        server.wait_for(told.exists)
         yield f"hdfs://{HOST}:{port}/data"
     finally:
         server.end()

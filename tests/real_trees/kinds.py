@@ -40,7 +40,7 @@ KINDS: dict[str, Callable[[Path], AbstractContextManager[str]]] = {
 CLIENTS = {"sftp": "paramiko", "hdfs": "hdfs_native", "gs": "gcsfs"}
 """What must be importable."""
 OTHER_PROCESSES = ("sftp", "hdfs", "gs")
-"""Those that another process reaches; a local disk has tests/kills."""
+"""Those that another process reaches; a local disk has tests/chaos."""
 
 
 def _unset() -> tuple[str, ...]:

@@ -13,7 +13,6 @@ from pathlib import Path
 from tests.real_servers.building import installed
 from tests.real_servers.keeper import Kept
 from tests.real_servers.server import HOST, NoServer, free_ports
-from tests.real_trees.waiting import wait_for
 
 PACKAGE = "openssh-server"
 CONFIGURATION = """\
@@ -73,10 +72,10 @@ def running(folder: Path, sessions: int = 10, denied: str = "") -> Iterator[str]
     keeper = Kept(["ssh-agent", "-D", "-a", str(agent)], log=folder / "agent.log")
     server = Kept([sshd, "-D", "-e", "-f", str(settings)], log=folder / "sshd.log")
     try:
-        wait_for(lambda: agent.exists(), keeper)
+        keeper.wait_for(lambda: agent.exists())
         os.environ["SSH_AUTH_SOCK"] = str(agent)
         subprocess.run(["ssh-add", "-q", str(folder / "client")], check=True)
-        wait_for(lambda: "listening" in server.last_words(), server)
+        server.wait_for(lambda: "listening" in server.last_words())
         yield f"sftp://{getpass.getuser()}@{HOST}:{port}{data}"
     finally:
         _hang_up()

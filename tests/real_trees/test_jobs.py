@@ -39,22 +39,16 @@ def left_of(url: str) -> list[str]:
 
 
 def test_a_job_appends(url: str) -> None:
-    """What two jobs wrote is there, byte for byte, marked, and nothing else is left."""
+    """Until it is committed a reader of tables sees what was there; then what two jobs wrote, byte
+    for byte, marked, and nothing else is left."""
     write(url, "append", FIRST)
-    report = write(url, "append", SECOND)
+    job = started(url)
+    assert data(url) == FIRST
+    report = job.commit(expect=2)
     assert (report.outcome, report.files) == ("committed", len(SECOND))
     assert data(url) == {**FIRST, **SECOND}
     assert is_marked(url)
     assert left_of(url) == []
-
-
-def test_nothing_is_visible_before_the_commit(url: str) -> None:
-    """Until a job is committed a reader of tables sees what was there."""
-    write(url, "append", FIRST)
-    job = started(url)
-    assert data(url) == FIRST
-    job.commit(expect=2)
-    assert data(url) == {**FIRST, **SECOND}
 
 
 def test_a_job_of_mode_fail_wants_no_data(url: str) -> None:

@@ -1,4 +1,5 @@
-"""What processes run for `run`: functions of a module, as users write them."""
+"""What processes run for `run`: functions of a module, as users write them. An item is a directory
+for marks, and a number."""
 
 from __future__ import annotations
 
@@ -11,12 +12,14 @@ from pathlib import Path
 
 import magic_committer as mc
 
+Item = tuple[str, int]
 
-def write_number(task: mc.Task, number: int) -> tuple[int, int]:
-    """A file with a number in it; gives the number, and the process."""
-    with task.open(f"{number}.txt", "w", unique=True) as file:
-        file.write(str(number))
-    return number, os.getpid()
+
+def write(task: mc.Task, item: Item) -> int:
+    """A file with the number in it."""
+    with task.open(f"{item[1]}.txt", "w", unique=True) as file:
+        file.write(str(item[1]))
+    return item[1]
 
 
 def first_time(marks: str, number: int) -> bool:
@@ -28,7 +31,7 @@ def first_time(marks: str, number: int) -> bool:
     return True
 
 
-def fail_twice(task: mc.Task, item: tuple[str, int]) -> int:
+def fail_twice(task: mc.Task, item: Item) -> int:
     """Raises in its first two tries, with a file half written."""
     marks, number = item
     with task.open(f"{number}.txt", "w", unique=True) as file:
@@ -38,7 +41,7 @@ def fail_twice(task: mc.Task, item: tuple[str, int]) -> int:
     return number
 
 
-def be_killed_once(task: mc.Task, item: tuple[str, int]) -> int:
+def be_killed_once(task: mc.Task, item: Item) -> int:
     """Kills its own process -9 the first time that item 3 is tried."""
     marks, number = item
     with task.open(f"{number}.txt", "w", unique=True) as file:
@@ -48,15 +51,14 @@ def be_killed_once(task: mc.Task, item: tuple[str, int]) -> int:
     return number
 
 
-def be_killed(task: mc.Task, number: int) -> None:
+def be_killed(task: mc.Task, item: Item) -> None:
     """Kills its own process -9 in every try of item 3."""
-    write_number(task, number)
-    if number == 3:
+    if write(task, item) == 3:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def be_slow_once(task: mc.Task, item: tuple[str, int]) -> int:
-    """The first try of item 0 takes a minute."""
+def be_slow_once(task: mc.Task, item: Item) -> int:
+    """The first try of item 0 takes a minute. Gives the process."""
     marks, number = item
     with task.open(f"{number}.txt", "w") as file:
         file.write(str(os.getpid()))
@@ -76,11 +78,10 @@ class Peculiar(Exception):
 
 
 def raise_peculiar(task: mc.Task, number: int) -> None:
-    """Raises it."""
     raise Peculiar(1, 2)
 
 
-def write_and_wait(task: mc.Task, item: tuple[str, int]) -> None:
+def write_and_wait(task: mc.Task, item: Item) -> None:
     """Holds a file open, and tells by a mark that it does, until it is ended."""
     marks, number = item
     with task.open(f"{number}.txt", unique=True) as file:
@@ -93,11 +94,9 @@ def write_and_wait(task: mc.Task, item: tuple[str, int]) -> None:
 def drive(dest: str, marks: str, method: str) -> None:
     """A driver that its test interrupts or kills."""
     items = [(marks, number) for number in range(20)]
+    blocks = mc.Options(block_bytes=5 * 1024**2)
     with ProcessPoolExecutor(2, mp_context=get_context(method)) as executor:
-        mc.run(
-            dest, write_and_wait, items, executor=executor,
-            options=mc.Options(block_bytes=5 * 1024**2),
-        )  # fmt: skip
+        mc.run(dest, write_and_wait, items, executor=executor, options=blocks)
 
 
 class Bad:

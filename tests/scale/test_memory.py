@@ -1,38 +1,58 @@
-"""A commit's memory does not grow with the job."""
+"""A commit's memory does not grow with the job, nor does a task's with what it has closed."""
 
 from __future__ import annotations
 
+import gc
 import tracemalloc
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
 
 import magic_committer as mc
-from magic_committer._wiring import register_store, unregister_store
+from benchmarks import server
+from magic_committer.committers.magic.attempt import Attempt
 from magic_committer.protocol.record import TaskCommit
-from tests.scale.bucket_process import far_store
+from magic_committer.upload import UploadStream
+from magic_committer.upload.sender import PartSender
+from tests.servers import way
 
-MiB = 1024**2
+KiB, MiB = 1024, 1024**2
 FILES_A_TASK = 30
 """Ten times as many files take a quarter of an hour."""
 PEAK_MAX = 8 * MiB
-TASK_MAX = 4 * 1024
+TASK_MAX = 4 * KiB
+PARTITIONS, ROWS = 200, 10
+FILE_BYTES_MAX = 2 * KiB
+KEEP_BYTES_MAX = 256 * KiB
+"""Two files in each partition fill it already."""
+REST_BYTES_MAX = 1 * MiB
+"""What the job, the store's client and pyarrow keep."""
 
 
-def commit_peak(tasks: int) -> int:
-    """Peak of what Python allocates while a job of 30 files a task is committed, in bytes. The
-    store lives in another process; the job is started and its tasks run before."""
-    with far_store() as store:
-        register_store(store)  # verbs by __getattr__
-        try:
-            job = mc.start("s3://bucket/t", track="memory", accept="results")
-            results = [_task(job, number) for number in range(tasks)]
-            tracemalloc.start()
-            try:
-                report = job.commit(results)
-                return tracemalloc.get_traced_memory()[1]
-            finally:
-                tracemalloc.stop()
-                assert report.files == tasks * FILES_A_TASK
-        finally:
-            unregister_store(store)
+@pytest.fixture(scope="module")
+def s3() -> Iterator[mc.S3Options]:
+    """The way to a store in a process of its own: the memory of one side is measured."""
+    with server.fast() as there:
+        yield way(there.url)
+
+
+def started(s3: mc.S3Options) -> mc.Job:
+    return mc.start(f"s3://{server.BUCKET}/t", track="memory", accept="results", s3=s3)
+
+
+def commit_peak(s3: mc.S3Options, tasks: int) -> int:
+    """Peak of what Python allocates while a job of 30 files a task is committed, in bytes. The job
+    is started and its tasks run before."""
+    job = started(s3)
+    results = [_task(job, number) for number in range(tasks)]
+    tracemalloc.start()
+    try:
+        assert job.commit(results).files == tasks * FILES_A_TASK
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def _task(job: mc.Job, number: int) -> TaskCommit:
@@ -43,9 +63,45 @@ def _task(job: mc.Job, number: int) -> TaskCommit:
     return task.result
 
 
-def test_ten_times_the_files_take_hardly_more_memory() -> None:
+def test_ten_times_the_files_take_hardly_more_memory(s3: mc.S3Options) -> None:
     """3,000 files in 100 tasks are committed in 8 MiB at the peak; each task more, with its 30
     files, takes less than 4 KiB. A file that is held takes half of a KiB."""
-    small, large = commit_peak(100), commit_peak(1000)
+    small, large = commit_peak(s3, 100), commit_peak(s3, 1000)
     assert small <= PEAK_MAX
     assert large - small < 900 * TASK_MAX, f"{small / MiB:.1f} MiB, then {large / MiB:.1f} MiB"
+
+
+def held(s3: mc.S3Options, files: int) -> tuple[int, int]:
+    """What a task holds that has written 200 partitions with so many files in each, before the
+    commit: Python's bytes, and how many streams and senders."""
+    days = pa.array([day for day in range(PARTITIONS) for _ in range(files * ROWS)], pa.int32())
+    table = pa.table({"day": days, "n": pa.array(range(len(days)), pa.int64())})
+    tracemalloc.start()
+    try:
+        job = started(s3)
+        with job.task("1") as task:
+            ds.write_dataset(
+                table, "/", format="parquet", partitioning=["day"],
+                filesystem=task.filesystem(keep_bytes_max=KEEP_BYTES_MAX),
+                max_rows_per_file=ROWS, max_rows_per_group=ROWS,
+            )  # fmt: skip
+            assert isinstance(task._attempt, Attempt)
+            task._attempt._closings.settle()  # of what is still being sent each has its block
+            gc.collect()
+            live = sum(type(one) in (UploadStream, PartSender) for one in gc.get_objects())
+            found = tracemalloc.get_traced_memory()[0], live
+        assert job.commit([task.result]).files == PARTITIONS * files
+    finally:
+        tracemalloc.stop()
+    return found
+
+
+def test_a_closed_file_holds_two_kibibytes_at_most(s3: mc.S3Options) -> None:
+    """Of 2,000 files a task holds what completes them, and no stream; what is kept of them for
+    reading is within its budget."""
+    held(s3, 1)  # modules are imported, threads are there
+    (few, _), (many, live) = held(s3, 2), held(s3, 10)
+    each = (many - few) / (8 * PARTITIONS)
+    assert each <= FILE_BYTES_MAX, f"{each:.0f} bytes for each further file"
+    assert many <= PARTITIONS * 10 * FILE_BYTES_MAX + KEEP_BYTES_MAX + REST_BYTES_MAX
+    assert live == 0

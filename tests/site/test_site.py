@@ -5,8 +5,8 @@ has ended it there."""
 from __future__ import annotations
 
 import re
+from functools import cache
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 
@@ -38,12 +38,9 @@ class Page(HTMLParser):
             self.loads += [values[name] for name in ("src", "data") if name in values]
 
 
+@cache
 def built() -> dict[str, str]:
-    """The HTML of each page.
-
-    Raises:
-        AssertionError: the site is not built.
-    """
+    """The HTML of each page. Raises AssertionError: the site is not built."""
     assert (SITE / "index.html").is_file(), "build it first: make docs"
     return {
         str(file.relative_to(SITE)): file.read_text(encoding="utf-8")
@@ -58,16 +55,13 @@ def test_every_page_of_the_navigation_is_built() -> None:
 
 
 def test_no_page_loads_anything_from_elsewhere() -> None:
-    """Scripts, styles, fonts and pictures are the site's own: it can be read without a network."""
+    """Scripts, styles, fonts and pictures are the site's own: it can be read without a network. A
+    diagram that the theme would draw by a script of another site stands on no page."""
     loaded = [(name, load) for name, text in built().items() for load in Page(text).loads]
     assert len(loaded) > 100
     assert [one for one in loaded if re.match(r"(?:[a-z]+:)?//", one[1])] == []
     styles = "".join(file.read_text(encoding="utf-8") for file in SITE.rglob("*.css"))
     assert re.findall(r"url\(\s*[\"']?(?:https?:)?//|@import", styles) == []
-
-
-def test_no_page_asks_for_the_drawing_script() -> None:
-    """A diagram that the theme would draw by a script of another site stands on no page."""
     assert [name for name, text in built().items() if 'class="mermaid"' in text] == []
 
 
@@ -126,12 +120,8 @@ def test_an_entry_shows_what_it_takes_gives_and_raises(
     assert [word for word in words if word not in shown] == []
 
 
-def test_a_recipe_shows_its_code() -> None:
-    """The page of a recipe holds the program, not the name of its file alone."""
-    shown = re.sub(r"<[^>]+>", "", built()["recipes/airflow.html"])
-    assert "def write_part(" in shown
-
-
-def test_nothing_of_one_machine_is_on_the_site() -> None:
-    """No page names the folder that the site was built in."""
-    assert [name for name, text in built().items() if str(Path(ROOT)) in text] == []
+def test_pages_show_programs_and_nothing_of_one_machine() -> None:
+    """The page of a recipe holds the program, not the name of its file alone. No page names the
+    folder that the site was built in."""
+    assert "def write_part(" in re.sub(r"<[^>]+>", "", built()["recipes/airflow.html"])
+    assert [name for name, text in built().items() if str(ROOT) in text] == []
