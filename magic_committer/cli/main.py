@@ -11,9 +11,9 @@ from typing import NoReturn
 
 import click
 
-from magic_committer._patience import patient
 from magic_committer.cli import exits
 from magic_committer.cli.app import note, root
+from magic_committer.runtime.patience import patient
 
 
 def main() -> NoReturn:

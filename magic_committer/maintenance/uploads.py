@@ -41,17 +41,16 @@ from hashlib import blake2b
 from itertools import islice
 from typing import Any, Literal, NamedTuple, get_args
 
-from magic_committer._quantities import age_words, bytes_words, counted
-from magic_committer._runtime import Progress, Runtime
-from magic_committer.commit import records, steps
-from magic_committer.commit.closed import age_of
+from magic_committer.commit import register as records
+from magic_committer.commit import requests
 from magic_committer.commit.probe import hides_uploads
-from magic_committer.commit.ready import from_pending, upload_name
-from magic_committer.commit.records import Seen
-from magic_committer.commit.steps import Ahead
-from magic_committer.commit.upload_state import UploadName, to_look
+from magic_committer.commit.register import Seen, age_of
+from magic_committer.commit.requests import Ahead
+from magic_committer.commit.sets import from_pending, upload_name
+from magic_committer.commit.uploads import UploadName, to_look
 from magic_committer.errors import FormatError, MagicError, OptionError, PathError, StoreError
-from magic_committer.hadoop.formats import Pending
+from magic_committer.errors.messages import age_words, bytes_words, counted
+from magic_committer.hadoop.documents import Pending
 from magic_committer.hadoop.paths import (
     JOB_PREFIX,
     MAGIC,
@@ -66,8 +65,9 @@ from magic_committer.maintenance.reports import (
     LEFTOVER_AFTER_SECONDS,
     NAMED_MAX,
 )
-from magic_committer.protocol.keyset import KeySet
+from magic_committer.protocol.plan import KeySet
 from magic_committer.protocol.record import JOB_METADATA, State
+from magic_committer.runtime.components import Progress, Runtime
 from magic_committer.stores.base import ObjectInfo, UploadInfo
 from magic_committer.stores.urls import url_of
 
@@ -650,7 +650,7 @@ def sized(runtime: Runtime, page: list[FoundUpload], in_flight: int) -> list[Fou
         for number, found in enumerate(page)
     )
     told: dict[int, FoundUpload] = {}
-    with closing(steps.each(runtime, looks, in_flight=in_flight)) as ended:
+    with closing(requests.each(runtime, looks, in_flight=in_flight)) as ended:
         for number, look in ended:
             found = page[number]
             if look.error is not None and not look.ended:

@@ -42,8 +42,8 @@ from urllib.parse import unquote, urlsplit
 
 import httptools
 
-from magic_committer._patience import SLICE_SECONDS, Errand, of_handler
-from magic_committer._pool import BESIDE, Future, renewed_in_children
+from magic_committer.runtime.components import BESIDE, Future, renewed_in_children
+from magic_committer.runtime.patience import SLICE_SECONDS, Errand, of_handler
 from magic_committer.stores.base import FileSlice, PartBody
 
 R = TypeVar("R")
