@@ -78,7 +78,7 @@ from magic_committer.protocol.ledger import checkpoint_of
 from magic_committer.protocol.record import State, Terms
 from magic_committer.runtime import wiring
 from magic_committer.runtime.components import ProgressFunction, no_progress
-from magic_committer.runtime.patience import cleaning_up, ending
+from magic_committer.runtime.threads import cleaning_up, ending
 from magic_committer.stores.base import Attributes
 from magic_committer.upload import FileState, PlainFile, TaskFile, TextUpload, UploadStream
 from magic_committer.upload.file import Buffer, nothing
@@ -361,7 +361,7 @@ def _abort_what_is_entered() -> None:
         logging.getLogger("magic_committer").warning("job %s: %s: %s", one.id, error, told)
 
 
-# api ----------------------------------------------------------------------------------------------
+# The calls ----------------------------------------------------------------------------------------
 
 
 def start(

@@ -74,7 +74,7 @@ from magic_committer.protocol.record import (
 )
 from magic_committer.runtime import wiring
 from magic_committer.runtime.components import ProgressFunction, Runtime, no_progress
-from magic_committer.runtime.patience import cleaning_up
+from magic_committer.runtime.threads import cleaning_up
 from magic_committer.stores.base import transport_of
 from magic_committer.upload.file import nothing
 
@@ -353,7 +353,7 @@ class Job:
             with self._telling():
                 committer = self._committer()
                 if wanted is not None and isinstance(results, list | tuple):
-                    wanted = list(wanted)  # they are all there: see `JobCommit`
+                    wanted = list(wanted)  # they are all there: see `Driver`
                 self._saw(committer.commit_job(wanted, tasks, batch=batch))
         assert self._report is not None
         return self._report

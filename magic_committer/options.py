@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Literal, TypedDict, TypeVar, get_args
 
 from magic_committer.errors import OptionError, WrongType
-from magic_committer.runtime.components import THREADS_MAX
+from magic_committer.runtime.threads import THREADS_MAX
 from magic_committer.stores.base import (
     PART_BYTES_MAX,
     PART_BYTES_MIN,

@@ -29,6 +29,7 @@ from magic_committer.maintenance.inspect import has_deeper, jobs_below
 from magic_committer.options import S3Options, S3Place
 from magic_committer.runtime import wiring
 from magic_committer.runtime.components import Progress, ProgressFunction, Runtime, no_progress
+from magic_committer.runtime.threads import patient
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,7 @@ def command(
             s3 = S3Options()
             try:
                 s3 = S3Options(**{name: shared[name] for name in S3Place.__annotations__})
-                with shown_progress(quiet) as progress:
+                with patient(), shown_progress(quiet) as progress:
                     code = function(Shell(s3, output, quiet, debug, progress), **given)
             except MagicError as error:
                 if debug:

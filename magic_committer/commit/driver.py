@@ -1,6 +1,6 @@
 """One driver for a job: it moves the record, and has done what each state asks for.
 
-The stored record says what comes next (`rules.next_step`), and the process that holds a `JobCommit`
+The stored record says what comes next (`rules.next_step`), and the process that holds a `Driver`
 does it: the driver that decides, a slower driver, a recovery, an abort. They differ only in where
 they begin. The order of requests is the protocol (protocol.md, "Commit" and "Abort, revert").
 
@@ -37,7 +37,6 @@ from functools import partial
 from typing import Any, NoReturn
 
 from magic_committer.commit import register, stream
-from magic_committer.commit import revert as published
 from magic_committer.commit.conflict import (
     destination_exists,
     partitions_of,
@@ -70,7 +69,7 @@ from magic_committer.commit.probe import need
 from magic_committer.commit.publish import Conflict, Publication
 from magic_committer.commit.register import finish, marker_ref, tidies
 from magic_committer.commit.requests import Ahead
-from magic_committer.commit.revert import undo_all
+from magic_committer.commit.revert import mark_begun, refuse_if_published, undo_all, what_stays
 from magic_committer.commit.sets import (
     LoadedSet,
     Source,
@@ -115,7 +114,7 @@ from magic_committer.protocol.record import (
     next_step,
 )
 from magic_committer.runtime.components import Runtime
-from magic_committer.runtime.patience import Kind, cleaning_up, patient
+from magic_committer.runtime.threads import Kind, cleaning_up, patient
 from magic_committer.stores.base import UploadPage, transport_of
 
 logger = logging.getLogger("magic_committer")
@@ -135,7 +134,7 @@ class _OvertakenError(Exception):
         self.now = now
 
 
-class JobCommit:
+class Driver:
     """One process that commits, finishes, aborts or reverts one job. ``role`` is ``"driver"`` or
     ``"recovery"``. Only a driver deletes old closed records of other jobs as well (`register`); an
     operator's cleanup does that once for all jobs. ``accept``: keys that the operator takes as they
@@ -238,11 +237,11 @@ class JobCommit:
             if seen.record.state is State.RUNNING:
                 try:
                     if self.job.adopted:
-                        stays = published.refuse_if_published(
+                        stays = refuse_if_published(
                             self.runtime, self.job, self.in_flight, leave_visible=leave_visible
                         )
                     else:
-                        stays = published.stays(self.runtime, self.job)
+                        stays = what_stays(self.runtime, self.job)
                 except AlreadyVisible:
                     now = self._own_now()
                     if now is not None and now.record.nonce == seen.record.nonce:
@@ -440,7 +439,7 @@ class JobCommit:
     def _publish_early(self, publication: Publication) -> None:
         """Algorithm 1: make the files visible before anything is decided. Repeatable. The job runs
         on if not all are visible."""
-        published.begin(self.runtime, self.job)
+        mark_begun(self.runtime, self.job)
         try:
             failure = publication.complete_all()
         except Conflict as conflict:
@@ -470,7 +469,7 @@ class JobCommit:
         what looked wrong may have been its work."""
         try:
             self._stage = "half aborted"
-            swapped = self._swap_to_aborting(seen, published.stays(self.runtime, self.job))
+            swapped = self._swap_to_aborting(seen, what_stays(self.runtime, self.job))
         except (StoreError, OutcomeUnknown) as error:
             error.add_note(f"The job was to be aborted, for it cannot be committed: {why}")
             raise
@@ -842,4 +841,4 @@ def settle_runs(runtime: Runtime, dest: Destination, checkpoint: str, in_flight:
 
 def _settle(runtime: Runtime, dest: Destination, seen: register.Seen, in_flight: int) -> JobReport:
     job = StartedJob.attached(seen.record, dest.url, seen.etag)
-    return JobCommit(runtime, job, in_flight, role="recovery").settle(seen.record.state)
+    return Driver(runtime, job, in_flight, role="recovery").settle(seen.record.state)

@@ -66,7 +66,8 @@ from magic_committer.protocol.record import (
     StartedJob,
     State,
 )
-from magic_committer.runtime.components import Future, OwnSet, Runtime
+from magic_committer.runtime.components import OwnSet, Runtime
+from magic_committer.runtime.threads import Future
 from magic_committer.stores.base import Head, Steps, Written, same_etag
 from magic_committer.stores.urls import is_tree
 

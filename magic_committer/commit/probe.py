@@ -46,8 +46,8 @@ from magic_committer.errors.messages import Remedy
 from magic_committer.hadoop.paths import MAGIC_JOB_PREFIX, Destination, JobPaths, shown
 from magic_committer.options import FAILING, REPLACING, Mode, in_both
 from magic_committer.protocol.record import JOB_METADATA, TOKEN_METADATA, ObjectRef, State
-from magic_committer.runtime.components import Clock, Outcome, Runtime
-from magic_committer.runtime.patience import cleaning_up
+from magic_committer.runtime.components import Clock, Runtime
+from magic_committer.runtime.threads import Outcome, cleaning_up
 from magic_committer.stores.base import (
     KEY_BYTES_MAX,
     PAGE_KEYS_MAX,

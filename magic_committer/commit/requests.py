@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar
 
 from magic_committer.errors import OptionError, StoreError
-from magic_committer.runtime.components import THREADS_MAX, Clock, Future, Runtime
-from magic_committer.runtime.patience import Errand, was_interrupted
+from magic_committer.runtime.components import Clock, Runtime
+from magic_committer.runtime.threads import THREADS_MAX, Errand, Future, was_interrupted
 from magic_committer.stores.base import (
     AbortUpload,
     Answer,

@@ -66,7 +66,8 @@ from magic_committer.hadoop.manifests import decode_set
 from magic_committer.hadoop.paths import PENDING_SUFFIX, PENDINGSET_SUFFIX, Destination
 from magic_committer.protocol.plan import KeySet
 from magic_committer.protocol.record import JOB_METADATA, ObjectRef, StartedJob
-from magic_committer.runtime.components import Outcome, Progress, Runtime
+from magic_committer.runtime.components import Progress, Runtime
+from magic_committer.runtime.threads import Outcome
 from magic_committer.stores.base import ObjectInfo, listed
 
 # What is visible of a job that was not decided ----------------------------------------------------
@@ -281,7 +282,7 @@ EARLY = frozenset(("v1", "v2"))
 task of ``v2`` completes its own."""
 
 
-def begin(runtime: Runtime, job: StartedJob) -> None:
+def mark_begun(runtime: Runtime, job: StartedJob) -> None:
     """Leave the mark. Repeatable."""
     runtime.store.put(_mark(job), b"", metadata={JOB_METADATA: job.uuid})
 
@@ -297,7 +298,7 @@ def has_begun(runtime: Runtime, job: StartedJob) -> bool:
     return True
 
 
-def stays(runtime: Runtime, job: StartedJob) -> str:
+def what_stays(runtime: Runtime, job: StartedJob) -> str:
     """What to say of the files that an aborted job leaves visible; "": it leaves none."""
     who = job.terms.committer
     try:

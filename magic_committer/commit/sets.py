@@ -52,7 +52,8 @@ from magic_committer.protocol.record import (
     ObjectRef,
     StartedJob,
 )
-from magic_committer.runtime.components import Outcome, OwnSet, Progress, Runtime
+from magic_committer.runtime.components import OwnSet, Progress, Runtime
+from magic_committer.runtime.threads import Outcome
 from magic_committer.stores.base import (
     PART_NUMBER_MAX,
     Checksum,
@@ -141,7 +142,7 @@ def to_pending(
         bucket=bucket,
         destination_key=key,
         created_ms=created_ms,
-        etags=tuple(_etag(part) for part in parts),
+        etags=tuple(map(etag_of, parts)),
         length=length,
         extra_data=extra,
         job_id=job.id,
@@ -210,8 +211,10 @@ class RowCheck:
         return None
 
 
-def _etag(part: Part) -> UploadEtag:
-    return UploadEtag(part.etag, *(_pair(part.checksum) or ()))
+def etag_of(part: Part) -> UploadEtag:
+    """What a `.pending` says of a part."""
+    checksum = part.checksum
+    return UploadEtag(part.etag, *((checksum.algorithm, checksum.value) if checksum else ()))
 
 
 def _runs(sizes: Iterable[int]) -> str:
@@ -316,10 +319,6 @@ def upload_of(row: Row) -> ReadyUpload:
     ]
     whole = Checksum(*checksum) if checksum else None
     return ReadyUpload(key, upload_id, tuple(stored), length, whole, token, multipart_etag)
-
-
-def _pair(checksum: Checksum | None) -> tuple[str, str] | None:
-    return (checksum.algorithm, checksum.value) if checksum else None
 
 
 # Reading what the tasks left ----------------------------------------------------------------------

@@ -28,7 +28,7 @@ from magic_committer.hadoop.paths import Destination, JobPaths, check_id
 from magic_committer.options import EXCLUDING, REPLACING, refuse_lost_checksums
 from magic_committer.protocol.record import JobRecord, StartedJob, State, Terms
 from magic_committer.runtime.components import Runtime
-from magic_committer.runtime.patience import cleaning_up, patient
+from magic_committer.runtime.threads import cleaning_up, patient
 
 logger = logging.getLogger("magic_committer")
 

@@ -129,7 +129,7 @@ def sweep(
     run.abort_listed(first)
     if waits:
         swept.aborted += run.clear(job.paths.task_attempts)
-        if undone and (told := revert.stays(runtime, job)):  # nobody publishes any more
+        if undone and (told := revert.what_stays(runtime, job)):  # nobody publishes any more
             swept.warnings.append(told)
     if plan is not None:
         swept.warnings += run.unpublished({one.task: one.attempt for one in sets})

@@ -18,7 +18,7 @@ from importlib import import_module
 from typing import ClassVar, Generic, Self, TypeVar, cast
 
 from magic_committer.commit import register
-from magic_committer.commit.driver import JobCommit, settle_runs
+from magic_committer.commit.driver import Driver, settle_runs
 from magic_committer.commit.requests import refuse_threads
 from magic_committer.commit.setup import join_job, setup_job
 from magic_committer.committers.ends import TaskAttempt
@@ -164,7 +164,7 @@ class Committer(ABC, Generic[A]):
         accept: Collection[str] = (),
         batch: StreamBatch | None = None,
     ) -> JobReport:
-        """Commit the job, or finish it: see `JobCommit.commit`. Repeatable."""
+        """Commit the job, or finish it: see `Driver.commit`. Repeatable."""
         if batch is not None and not self.batches:
             raise _no_batches(self.name)
         return self.driver(accept=accept).commit(results, expect, batch)
@@ -172,14 +172,14 @@ class Committer(ABC, Generic[A]):
     def abort_job(
         self, *, revert: bool = False, leave_visible: bool = False, role: str = "driver"
     ) -> JobReport:
-        """Abort the job, or undo it: see `JobCommit.abort`. Repeatable."""
+        """Abort the job, or undo it: see `Driver.abort`. Repeatable."""
         return self.driver(role).abort(revert=revert, leave_visible=leave_visible)
 
-    def driver(self, role: str = "driver", accept: Collection[str] = ()) -> JobCommit:
+    def driver(self, role: str = "driver", accept: Collection[str] = ()) -> Driver:
         """What commits or ends the job."""
         threads = self.options.commit_threads
         refuse_threads(self.runtime.store, threads)
-        return JobCommit(self.runtime, self.job, threads, role, accept)
+        return Driver(self.runtime, self.job, threads, role, accept)
 
 
 def _as_agreed(runtime: Runtime, terms: Terms) -> Runtime:

@@ -46,7 +46,7 @@ from magic_committer.hadoop.statistics import TASK_ATTEMPT, Statistics
 from magic_committer.options import Options
 from magic_committer.protocol.record import OwnCommit, Phase, StartedJob, TaskCommit
 from magic_committer.runtime.components import Runtime
-from magic_committer.runtime.patience import cleaning_up, patient
+from magic_committer.runtime.threads import cleaning_up, patient
 from magic_committer.stores.base import Attributes
 from magic_committer.upload import FileState, LocalDirectory, LocalFile, PendingFile, TaskFile
 

@@ -16,16 +16,16 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from magic_committer.commit import sets as ready
 from magic_committer.commit.fence import StoredSet, names
 from magic_committer.commit.probe import refuse_long_element
+from magic_committer.commit.sets import etag_of, to_pending
 from magic_committer.committers.base import Committer
 from magic_committer.committers.ends import TaskAttempt, Turns
 from magic_committer.committers.saved import RetriedCreates, SavedFiles, remove_all, settle_undo
 from magic_committer.errors import MagicError, OptionError, StoreError, TaskFailed
 from magic_committer.errors.messages import ANOTHER_ATTEMPT
 from magic_committer.hadoop import statistics
-from magic_committer.hadoop.documents import Pending, UploadEtag, encode_pending, new_pending
+from magic_committer.hadoop.documents import Pending, encode_pending, new_pending
 from magic_committer.hadoop.paths import PENDING_SUFFIX, Destination, MagicPath, java_uri
 from magic_committer.options import Options, Track, refuse_lost_checksums
 from magic_committer.protocol.record import (
@@ -36,8 +36,8 @@ from magic_committer.protocol.record import (
     TaskCommit,
     token,
 )
-from magic_committer.runtime.components import Future, Handed, Runtime, renewed_in_children
-from magic_committer.runtime.patience import patient
+from magic_committer.runtime.components import Runtime
+from magic_committer.runtime.threads import Future, Handed, patient, renewed_in_children
 from magic_committer.stores.base import (
     Answer,
     Ask,
@@ -412,7 +412,7 @@ class Attempt(TaskAttempt):
         self._fence.check_if_due()
         if self._saved.shared and self.job.given_id:
             self._fence.check_if_old()
-        pending = ready.to_pending(
+        pending = to_pending(
             self.job,
             self.attempt,
             bucket=self._dest.bucket,
@@ -647,12 +647,7 @@ def open_plain(
             bucket=bucket,
             destination_key=finished.key,
             created_ms=int(runtime.clock.now() * 1000),
-            etags=tuple(
-                UploadEtag(part.etag, part.checksum.algorithm, part.checksum.value)
-                if part.checksum
-                else UploadEtag(part.etag, None, None)
-                for part in finished.parts
-            ),
+            etags=tuple(map(etag_of, finished.parts)),
             length=finished.length,
             extra_data={},
         )

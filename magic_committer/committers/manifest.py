@@ -47,7 +47,7 @@ from magic_committer.hadoop.paths import is_hidden, unique_name, waiting_id
 from magic_committer.options import Mode, Options, Track
 from magic_committer.protocol.record import Found, Phase, StartedJob, TaskCommit
 from magic_committer.runtime.components import Runtime
-from magic_committer.runtime.patience import patient
+from magic_committer.runtime.threads import patient
 from magic_committer.stores.base import Attributes, DirectoryStore, Part, WaitingFile, same_etag
 from magic_committer.stores.trees.base import (
     FileTree,
@@ -730,7 +730,7 @@ class V2Attempt(TreeAttempt):
         """Make the files visible. Repeatable by this handle."""
         if not self._named:
             return
-        self._again(partial(revert.begin, self._runtime, self.job))
+        self._again(partial(revert.mark_begun, self._runtime, self.job))
         rename = self._runtime.pool.each(
             self._publish, self._named, in_flight=self._options.commit_threads
         )

@@ -48,7 +48,8 @@ from magic_committer.protocol.record import (
     State,
     may_undo,
 )
-from magic_committer.runtime.components import Outcome, Runtime
+from magic_committer.runtime.components import Runtime
+from magic_committer.runtime.threads import Outcome
 from magic_committer.stores.base import ObjectInfo, objects, same_etag
 
 

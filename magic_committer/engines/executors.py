@@ -42,14 +42,8 @@ from magic_committer.errors.messages import name_some
 from magic_committer.job import Task
 from magic_committer.options import Mode, Options, S3Options, S3Place, SparkMode, shown
 from magic_committer.runtime import wiring
-from magic_committer.runtime.components import (
-    LOOK_SECONDS,
-    Progress,
-    ProgressFunction,
-    SystemClock,
-    no_progress,
-    taken,
-)
+from magic_committer.runtime.components import Progress, ProgressFunction, SystemClock, no_progress
+from magic_committer.runtime.threads import LOOK_SECONDS, taken
 
 # Tries --------------------------------------------------------------------------------------------
 #
@@ -229,7 +223,7 @@ class Tries:
         return float(said)
 
 
-# engines.executors --------------------------------------------------------------------------------
+# run ----------------------------------------------------------------------------------------------
 
 monotonic = SystemClock().monotonic
 

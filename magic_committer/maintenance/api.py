@@ -57,7 +57,7 @@ from magic_committer.protocol.ledger import StreamBatch, checkpoint_of
 from magic_committer.protocol.record import State
 from magic_committer.runtime import wiring
 from magic_committer.runtime.components import ProgressFunction, Runtime, no_progress
-from magic_committer.runtime.patience import patient
+from magic_committer.runtime.threads import patient
 from magic_committer.stores.urls import is_tree
 
 logger = logging.getLogger("magic_committer")

@@ -71,7 +71,8 @@ from magic_committer.protocol.record import (
     StartedJob,
     State,
 )
-from magic_committer.runtime.components import Outcome, Progress, Runtime
+from magic_committer.runtime.components import Progress, Runtime
+from magic_committer.runtime.threads import Outcome
 from magic_committer.stores.base import ObjectInfo, uploads
 from magic_committer.stores.urls import url_of
 

@@ -41,10 +41,9 @@ from hashlib import blake2b
 from itertools import islice
 from typing import Any, Literal, NamedTuple, get_args
 
-from magic_committer.commit import register as records
 from magic_committer.commit import requests
 from magic_committer.commit.probe import hides_uploads
-from magic_committer.commit.register import Seen, age_of
+from magic_committer.commit.register import Seen, age_of, read
 from magic_committer.commit.requests import Ahead
 from magic_committer.commit.sets import from_pending, upload_name
 from magic_committer.commit.uploads import UploadName, to_look
@@ -354,7 +353,7 @@ class Places:
 
     def _read(self, place: tuple[str, str]) -> Seen | None:
         prefix, directory = place
-        seen = records.read(self._runtime, f"{directory}{RECORD}")
+        seen = read(self._runtime, f"{directory}{RECORD}")
         if seen is not None:
             dest = Destination(self._runtime.store.bucket, prefix)
             if seen.record.paths(dest).record != seen.key:
@@ -619,7 +618,7 @@ class Survey:
                 note = f"it may be of {what}, which changed {age_words(age)} ago{read}"
                 yield _verdict("foreign", near=age < self.dead_after or not whole, note=note)
 
-    def _job_age(self, seen: records.Seen) -> float:
+    def _job_age(self, seen: Seen) -> float:
         dest = Destination(self.dest.bucket, _dest_of(seen))
         paths, there = seen.record.paths(dest), self.places.known[dest.prefix].directories
         age = there[paths.directory].age
@@ -637,7 +636,7 @@ def _rank(verdict: FoundUpload) -> tuple[int, bool]:
     return {"live": 0, "unknown": 1, "hadoop": 2, "orphan": 4, "foreign": 5}[name], True
 
 
-def _dest_of(seen: records.Seen) -> str:
+def _dest_of(seen: Seen) -> str:
     """The prefix of the destination of a record."""
     return directory_of(seen.key.removesuffix(f"/{RECORD}"))
 

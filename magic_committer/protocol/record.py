@@ -56,7 +56,7 @@ from magic_committer.options import (
     shown,
 )
 from magic_committer.protocol.ledger import StreamBatch, check_checkpoint
-from magic_committer.runtime.components import once
+from magic_committer.runtime.threads import once
 from magic_committer.stores.base import ChecksumAlgorithm, same_etag, same_time
 from magic_committer.stores.urls import is_tree
 

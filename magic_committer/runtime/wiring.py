@@ -23,10 +23,9 @@ from magic_committer.runtime.components import (
     ProgressFunction,
     Runtime,
     SystemClock,
-    ThreadPool,
     no_progress,
 )
-from magic_committer.runtime.patience import of_handler
+from magic_committer.runtime.threads import ThreadPool, of_handler
 from magic_committer.stores.base import ObjectStore
 from magic_committer.stores.urls import is_tree
 from magic_committer.upload import BlockSource

@@ -34,7 +34,7 @@ from pyspark.sql.types import StructType
 
 from magic_committer.errors import OptionError
 from magic_committer.runtime import wiring
-from magic_committer.runtime.components import Future
+from magic_committer.runtime.threads import Future
 from magic_committer.spark.types import (
     NEVER,
     ROW_METADATA,

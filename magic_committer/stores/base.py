@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from magic_committer.errors import NotFound, PermissionDenied, StoreError
-from magic_committer.runtime.patience import SLICE_SECONDS, Errand
+from magic_committer.runtime.threads import SLICE_SECONDS, Errand
 from magic_committer.stores.urls import url_of
 
 A = TypeVar("A")

@@ -93,7 +93,8 @@ from magic_committer.hadoop.paths import (
     waiting_path,
 )
 from magic_committer.options import EXCLUDING, REPLACING
-from magic_committer.runtime.components import Clock, SystemClock, new_id, renewed_in_children
+from magic_committer.runtime.components import Clock, SystemClock, new_id
+from magic_committer.runtime.threads import renewed_in_children
 from magic_committer.stores.base import (
     KEY_BYTES_MAX,
     METADATA_BYTES_MAX,

@@ -42,7 +42,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from magic_committer.options import MiB, Options
-from magic_committer.runtime.components import renewed_in_children
+from magic_committer.runtime.threads import renewed_in_children
 from magic_committer.stores import checksum as checksums
 from magic_committer.stores.base import (
     Checksum,

@@ -41,7 +41,7 @@ except ImportError:  # Windows
 
 from magic_committer.errors import OptionError, UploadFailed
 from magic_committer.errors.messages import of_disk
-from magic_committer.runtime.patience import cleaning_up
+from magic_committer.runtime.threads import cleaning_up
 from magic_committer.upload.file import Buffer, FileState, PlainFile, nothing
 
 logger = logging.getLogger("magic_committer")

@@ -35,8 +35,16 @@ from magic_committer.errors import NotFound, PreconditionFailed, Unanswered, Upl
 from magic_committer.errors.messages import SOURCE_CHANGED
 from magic_committer.hadoop.statistics import BYTES_UPLOADED, PUT_PART, Statistics
 from magic_committer.options import Options
-from magic_committer.runtime.components import LOOK_SECONDS, Future, Runtime, SystemClock
-from magic_committer.runtime.patience import GRACE_SECONDS, LEAVE_SECONDS, Errand, ending, hurried
+from magic_committer.runtime.components import Runtime, SystemClock
+from magic_committer.runtime.threads import (
+    GRACE_SECONDS,
+    LEAVE_SECONDS,
+    LOOK_SECONDS,
+    Errand,
+    Future,
+    ending,
+    hurried,
+)
 from magic_committer.stores.base import (
     Ask,
     Attributes,

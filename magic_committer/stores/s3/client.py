@@ -37,7 +37,7 @@ from magic_committer.errors import (
 )
 from magic_committer.options import S3Options
 from magic_committer.runtime.components import Clock, SystemClock
-from magic_committer.runtime.patience import SLICE_SECONDS
+from magic_committer.runtime.threads import SLICE_SECONDS
 from magic_committer.stores.base import (
     DELETE_KEYS_MAX,
     NO_BODY,

@@ -28,8 +28,7 @@ from urllib.parse import urlsplit
 
 from magic_committer.errors import OptionError
 from magic_committer.options import S3Options
-from magic_committer.runtime.components import beside
-from magic_committer.runtime.patience import Errand
+from magic_committer.runtime.threads import Errand, beside
 from magic_committer.stores.s3 import redact
 from magic_committer.stores.s3.http import Cause, Network, NoAnswer, Sent, origin_of
 from magic_committer.stores.s3.requests import BucketPlace
