@@ -25,6 +25,6 @@ Invariants:
   must be below the destination.
 
 ``sink`` is what all of this needs of a task, ``calls`` what `Task` and `Writing` have of it for
-their users. ``job_files`` holds the two file systems of fsspec: only it needs it
+their users. ``job_files`` and ``urls`` are the two file systems of fsspec: only they need it
 (``pip install 'magic-committer[fsspec]'``). ``put`` puts files and objects into a task.
 """
