@@ -20,7 +20,7 @@ READ = """
 import sys, time
 from pathlib import Path
 from magic_committer.protocol.plan import FormatError, Plan
-from magic_committer.hadoop.formats import decode_pendingset
+from magic_committer.hadoop.documents import decode_pendingset
 def peak():
     return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) * 1024
 data = sys.stdin.buffer.read()

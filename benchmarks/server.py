@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.writers import BUCKET, ask
-from magic_committer import checksum
+from magic_committer.stores import checksum
 from magic_committer.stores.base import Checksum
 
 __all__ = ["BUCKET", "Server", "fast"]

@@ -17,13 +17,12 @@ from threading import get_ident
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
-from magic_committer.version import __version__ as __version__
+__version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from magic_committer._modes import SparkMode as SparkMode
-    from magic_committer._runtime import Progress as Progress, ProgressFunction as ProgressFunction
     from magic_committer.api import (
-        attach as attach, open as open, open_magic as open_magic, start as start, write as write,
+        Writing as Writing, attach as attach, open as open, open_magic as open_magic,
+        start as start, write as write,
     )  # fmt: skip
     from magic_committer.engines.executors import run as run
     from magic_committer.engines.items import RunReport as RunReport
@@ -32,15 +31,16 @@ if TYPE_CHECKING:
         BatchUnsettled as BatchUnsettled, BucketNotFound as BucketNotFound,
         CommitIncomplete as CommitIncomplete, CommitRefused as CommitRefused,
         ConditionsNotSupported as ConditionsNotSupported, ConflictingJob as ConflictingJob,
-        DestinationExists as DestinationExists, FileStillOpen as FileStillOpen,
+        Decider as Decider, DestinationExists as DestinationExists, FileStillOpen as FileStillOpen,
         FormatError as FormatError, IncompleteJob as IncompleteJob, JobError as JobError,
         JobExists as JobExists, JobNotFound as JobNotFound, JobNotRunning as JobNotRunning,
-        JobTooYoung as JobTooYoung, MagicError as MagicError, NotFound as NotFound,
-        NotYetAnObject as NotYetAnObject, OptionError as OptionError,
+        JobReport as JobReport, JobTooYoung as JobTooYoung, MagicError as MagicError,
+        NotFound as NotFound, NotYetAnObject as NotYetAnObject, OptionError as OptionError,
         OutcomeUnknown as OutcomeUnknown, PathError as PathError,
         PermissionDenied as PermissionDenied, StoreError as StoreError, TaskFailed as TaskFailed,
         UploadFailed as UploadFailed, WrongProcess as WrongProcess, WrongType as WrongType,
     )  # fmt: skip
+    from magic_committer.errors.messages import Remedy as Remedy
     from magic_committer.filesystem.calls import BinaryMode as BinaryMode, TextMode as TextMode
     from magic_committer.filesystem.put import PutReport as PutReport
     from magic_committer.job import Job as Job, Task as Task
@@ -62,30 +62,29 @@ if TYPE_CHECKING:
     )  # fmt: skip
     from magic_committer.options import (
         Accept as Accept, Mode as Mode, Options as Options, S3Options as S3Options,
-        S3Place as S3Place, Track as Track,
+        S3Place as S3Place, SparkMode as SparkMode, Track as Track,
     )  # fmt: skip
     from magic_committer.protocol.ledger import StreamBatch as StreamBatch
     from magic_committer.protocol.record import State as State, TaskCommit as TaskCommit
-    from magic_committer.remedy import Remedy as Remedy
-    from magic_committer.report import Decider as Decider, JobReport as JobReport
+    from magic_committer.runtime.components import (
+        Progress as Progress, ProgressFunction as ProgressFunction,
+    )  # fmt: skip
     from magic_committer.stores.base import Attributes as Attributes
     from magic_committer.upload import (
         FileState as FileState, LocalFile as LocalFile, TaskFile as TaskFile,
         TextUpload as TextUpload, UploadStream as UploadStream,
     )  # fmt: skip
-    from magic_committer.writing import Writing as Writing
 
 _NAMES_OF = {
-    "_modes": "SparkMode",
-    "_runtime": "Progress ProgressFunction",
-    "api": "attach open open_magic start write",
+    "api": "Writing attach open open_magic start write",
     "errors": (
         "AbortIncomplete AlreadyVisible BatchUnsettled BucketNotFound CommitIncomplete "
-        "CommitRefused ConditionsNotSupported ConflictingJob DestinationExists FileStillOpen "
-        "FormatError IncompleteJob JobError JobExists JobNotFound JobNotRunning JobTooYoung "
-        "MagicError NotFound NotYetAnObject OptionError OutcomeUnknown PathError PermissionDenied "
-        "StoreError TaskFailed UploadFailed WrongProcess WrongType"
+        "CommitRefused ConditionsNotSupported ConflictingJob Decider DestinationExists "
+        "FileStillOpen FormatError IncompleteJob JobError JobExists JobNotFound JobNotRunning "
+        "JobReport JobTooYoung MagicError NotFound NotYetAnObject OptionError OutcomeUnknown "
+        "PathError PermissionDenied StoreError TaskFailed UploadFailed WrongProcess WrongType"
     ),
+    "errors.messages": "Remedy",
     "filesystem.put": "PutReport",
     "filesystem.calls": "BinaryMode TextMode",
     "job": "Job Task",
@@ -97,22 +96,20 @@ _NAMES_OF = {
         "ActionPlan Adoption Age CleanupReport FoundJob GivenUp JobKind Recovery StreamState"
     ),
     "maintenance.uploads": "FoundUpload OwnerClass",
-    "options": "Accept Mode Options S3Options S3Place Track",
+    "options": "Accept Mode Options S3Options S3Place SparkMode Track",
     "protocol.ledger": "StreamBatch",
     "protocol.record": "State TaskCommit",
-    "remedy": "Remedy",
-    "report": "Decider JobReport",
     "engines.executors": "run",
     "engines.items": "RunReport",
+    "runtime.components": "Progress ProgressFunction",
     "stores.base": "Attributes",
     "upload": "FileState LocalFile TaskFile TextUpload UploadStream",
-    "writing": "Writing",
 }
 """The modules that define the public names. The imports above say the same to type checkers."""
 _HOME = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
 if not TYPE_CHECKING:  # a type checker takes the names of the imports above
     __all__ = ["__version__", *_HOME]
-_MODULES = ("errors", "options", "remedy")
+_MODULES = ("errors", "options")
 """The public modules: ``magic_committer.errors`` is there without an import of its own."""
 
 if not TYPE_CHECKING:  # to a type checker, every name would be there

@@ -26,49 +26,55 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 from msgspec import structs
 
-from magic_committer import _wiring
-from magic_committer._arguments import (
-    batch_of,
-    expected_of,
-    name_of,
-    options_of,
-    result_of,
-    results_of,
-    s3_of,
-    task_id_of,
-)
-from magic_committer._hints import SAME_VERSION, no_attribute
-from magic_committer._patience import cleaning_up
-from magic_committer._runtime import ProgressFunction, Runtime, no_progress
 from magic_committer.commit.fence import ALIVE_SECONDS, SignOfLife
 from magic_committer.commit.outcome import end, ended, finish
-from magic_committer.committers.base import JobCommitter, TaskAttempt
-from magic_committer.committers.registry import named
+from magic_committer.committers.base import JobCommitter, TaskAttempt, named
 from magic_committer.errors import (
     CommitIncomplete,
     FormatError,
     JobNotRunning,
+    JobReport,
     MagicError,
     OptionError,
     PathError,
     TaskFailed,
     WrongProcess,
 )
+from magic_committer.errors.messages import SAME_VERSION, Remedy, add_note, no_attribute
 from magic_committer.filesystem.calls import FileCalls
 from magic_committer.filesystem.sink import Sink
-from magic_committer.hadoop import json
-from magic_committer.hadoop.paths import Destination, check_id, is_s3_url
-from magic_committer.options import SECRET_FIELDS, Options, S3Options, S3Place, Track
-from magic_committer.protocol.ledger import StreamBatch
-from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit
-from magic_committer.protocol.strict import (
+from magic_committer.hadoop import documents
+from magic_committer.hadoop.documents import (
     check_version,
     given_dict,
     plain,
     read_fields,
     refuse_missing,
 )
-from magic_committer.remedy import Remedy, add_note
+from magic_committer.hadoop.paths import Destination, check_id, is_s3_url
+from magic_committer.options import (
+    SECRET_FIELDS,
+    Options,
+    S3Options,
+    S3Place,
+    Track,
+    name_of,
+    options_of,
+    s3_of,
+)
+from magic_committer.protocol.ledger import StreamBatch, batch_of
+from magic_committer.protocol.record import (
+    StartedJob,
+    State,
+    TaskCommit,
+    expected_of,
+    result_of,
+    results_of,
+    task_id_of,
+)
+from magic_committer.runtime import wiring
+from magic_committer.runtime.components import ProgressFunction, Runtime, no_progress
+from magic_committer.runtime.threads import cleaning_up
 from magic_committer.stores.base import transport_of
 from magic_committer.upload.file import nothing
 
@@ -97,7 +103,7 @@ class Job:
         outcome: str = "",
         progress: ProgressFunction = no_progress,
         starter: bool = False,
-        held: _wiring.Held | None = None,
+        held: wiring.Held | None = None,
     ) -> None:
         self._held = {} if held is None else held
         self._started = started
@@ -347,7 +353,7 @@ class Job:
             with self._telling():
                 committer = self._committer()
                 if wanted is not None and isinstance(results, list | tuple):
-                    wanted = list(wanted)  # they are all there: see `JobCommit`
+                    wanted = list(wanted)  # they are all there: see `Driver`
                 self._saw(committer.commit_job(wanted, tasks, batch=batch))
         assert self._report is not None
         return self._report
@@ -397,7 +403,7 @@ class Job:
         Returns a function that stops the signs; call it when the job has ended. It never blocks.
         """
         life = SignOfLife(self._committer().runtime, self._started)
-        return _wiring.pool.every(ALIVE_SECONDS, life.give)
+        return wiring.pool.every(ALIVE_SECONDS, life.give)
 
     def __enter__(self) -> Job:
         """Begin a block. When the block ends, the job is over::
@@ -547,7 +553,7 @@ class Job:
         self._state, self._outcome = State(report.state), report.outcome
 
     def _runtime(self, bucket: str) -> Runtime:
-        return _wiring.runtime_for(bucket, self._s3, self._progress, self._held)
+        return wiring.runtime_for(bucket, self._s3, self._progress, self._held)
 
     def _sink(self, attempt: TaskAttempt) -> Sink:
         return Sink(attempt, self._runtime, self._options.block_bytes)
@@ -558,7 +564,7 @@ class Job:
             started = structs.replace(started, undisturbed=False)
         runtime = self._runtime(started.paths.dest.bucket)
         kind = named(started.terms.committer)
-        return kind(runtime, started, self._options, _wiring.blocks)
+        return kind(runtime, started, self._options, wiring.blocks)
 
 
 # A task -------------------------------------------------------------------------------------------
@@ -769,7 +775,7 @@ _HERE_ONLY = "undisturbed"
 """What does not travel of a `StartedJob`: another process did not write the record."""
 
 
-@json.readable
+@documents.readable
 class _TravellingJob(StartedJob, frozen=True, kw_only=True):
     """The fields of a job's handle. An option that is missing has its default: the version that
     wrote the text did not know it. Terms are those of the record, and none is guessed."""

@@ -9,16 +9,22 @@ nothing stored holds them: in another process the environment supplies them.
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, Literal, TypedDict, TypeVar, get_args
 
-from magic_committer._pool import THREADS_MAX
-from magic_committer.checksum import fastest
-from magic_committer.errors import OptionError
-from magic_committer.stores.base import PART_BYTES_MAX, PART_BYTES_MIN, ChecksumAlgorithm
+from magic_committer.errors import OptionError, WrongType
+from magic_committer.runtime.threads import THREADS_MAX
+from magic_committer.stores.base import (
+    PART_BYTES_MAX,
+    PART_BYTES_MIN,
+    Attributes,
+    ChecksumAlgorithm,
+)
+from magic_committer.stores.checksum import fastest
 
 __all__ = [
     "Accept",
@@ -39,7 +45,7 @@ COMMIT_THREADS_MAX = 1024
 """Requests in flight from one thread: 60 ms each, at 17,000 a second."""
 
 Mode = Literal["append", "fail", "fail_partitions", "replace", "replace_partitions"]
-"""The modes, in the library's own words; `modes` knows Spark's words."""
+"""The modes, in the library's own words."""
 EXCLUDING: frozenset[Mode] = frozenset({"fail", "fail_partitions", "replace", "replace_partitions"})
 """Modes that exclude each other."""
 BY_PARTITION: frozenset[Mode] = frozenset({"fail_partitions", "replace_partitions"})
@@ -354,3 +360,179 @@ def _in_range(name: str, value: int, low: int, high: int) -> None:
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise OptionError(f"{name}={value!r} is none of {', '.join(allowed)}")
+
+
+# The words for modes ------------------------------------------------------------------------------
+#
+# The words for modes, this library's and Spark's. All calls understand both, in any case.
+#
+# =====================  ===================================  ====================================
+# this library           Spark                                where there is data
+# =====================  ===================================  ====================================
+# ``append``             ``append``                           writes beside it
+# ``fail``               ``error``, ``errorifexists``         raises
+# ``fail_partitions``                                         raises if it is in the same partitions
+# ``replace``            ``overwrite``                        replaces all of it
+# ``replace_partitions`` ``overwrite_partitions``             replaces the same partitions
+#                        ``ignore``                           does nothing (Spark's calls only)
+# =====================  ===================================  ====================================
+#
+# A record holds the library's word. `StartedJob.said_mode` keeps the caller's word, so that hints
+# use the caller's words. Pure.
+
+
+SparkMode = Literal["error", "errorifexists", "overwrite", "overwrite_partitions"]
+"""Spark's words for the modes. Words that both vocabularies have are in `Mode`."""
+IgnoreMode = Literal["ignore"]
+"""Do nothing where there is data: for `magic_committer.spark` alone."""
+
+IGNORE = "ignore"
+_OF_SPARK: Mapping[str, Mode] = {
+    "error": "fail",
+    "errorifexists": "fail",
+    "overwrite": "replace",
+    "overwrite_partitions": "replace_partitions",
+}
+_MODES: Mapping[str, Mode] = {**_OF_SPARK, **{mode: mode for mode in get_args(Mode)}}
+_TO_SPARK: Mapping[str, str] = {
+    "fail": "error",
+    "replace": "overwrite",
+    "replace_partitions": "overwrite_partitions",
+}
+
+
+def mode_of(said: str, *, ignore: bool = False) -> Mode:
+    """The mode that a caller's word means. ``ignore``: understand ``"ignore"`` too, as ``"fail"``:
+    the caller then does nothing instead of raising. Raises OptionError: the word is not a mode, or
+    it is ``"ignore"`` in a call that cannot ignore. The hint names the nearest word, in the
+    caller's vocabulary."""
+    if not isinstance(said, str):
+        raise WrongType(
+            f"mode is text, not {type(said).__name__}: {said!r:.80}",
+            hint=f"Pass one of {', '.join(_known(ignore))}",
+        )
+    word = said.casefold()
+    if word in _MODES:
+        return _MODES[word]
+    if word == IGNORE and ignore:
+        return "fail"
+    if word == IGNORE:
+        raise OptionError(
+            "mode='ignore' is for magic_committer.spark: it leaves the work undone where there is"
+            " data, and this call cannot skip what you do with the job that it starts",
+            hint="Pass mode='error', and pass over it: except magic_committer.DestinationExists",
+        )
+    nearest = difflib.get_close_matches(word, _known(ignore), n=1)
+    raise OptionError(
+        f"mode={said!r} is unknown",
+        hint=(f"Did you mean {nearest[0]!r}? " if nearest else "")
+        + f"There are {', '.join(_known(ignore))}",
+    )
+
+
+def in_words_of(said: str, mode: Mode) -> str:
+    """A mode, in the vocabulary of the caller's word ``said``. If both vocabularies have the word,
+    or the caller said none (""), the library's word."""
+    sparks = said.casefold() in _OF_SPARK or is_ignore(said)
+    return _TO_SPARK.get(mode, mode) if sparks else mode
+
+
+def in_both(mode: Mode) -> str:
+    """A mode for a message with unknown readers: ``'fail' (Spark: 'error')``."""
+    return f"{mode!r} (Spark: {_TO_SPARK[mode]!r})" if mode in _TO_SPARK else repr(mode)
+
+
+def is_ignore(said: str) -> bool:
+    """Whether the caller's word is ``ignore``, in any case."""
+    return said.casefold() == IGNORE
+
+
+def _known(ignore: bool) -> list[str]:
+    """All words. Spark's words come first in Spark's calls."""
+    ours, sparks = list(get_args(Mode)), list(_OF_SPARK)
+    return ["append", *sparks, IGNORE, *ours[1:]] if ignore else [*ours, *sparks]
+
+
+# What callers pass, checked -----------------------------------------------------------------------
+
+
+T = TypeVar("T")
+
+
+SHOWN_CHARS_MAX = 80
+
+
+"""How many characters of a wrong value a message shows."""
+
+
+def _given(value: object, kind: type[T], example: str) -> T:
+    """A value of this library that a caller passed; None means its defaults."""
+    if value is None:
+        return kind()
+    if isinstance(value, kind):
+        return value
+    name = "s3" if kind is S3Options else kind.__name__.lower()
+    if isinstance(value, Options | S3Options):
+        other = "s3" if isinstance(value, S3Options) else "options"
+        hint = f"That belongs into {other}=; here pass {name}=magic_committer."
+    elif isinstance(value, Mapping) and value:
+        example = ", ".join(f"{key}=…" for key in value)  # names only: values may be secrets
+        hint = f"Write {name}=magic_committer."
+    else:
+        hint = f"Leave it out, or write {name}=magic_committer."
+    raise WrongType(
+        f"{name} takes {__package__}.{kind.__name__}, not {_kind(value)}",
+        hint=f"{hint}{kind.__name__}({example})",
+    )
+
+
+def options_of(options: Options | None) -> Options:
+    """The options to work with."""
+    return _given(options, Options, "block_bytes=16 * 1024**2")
+
+
+def attributes_of(attributes: Attributes | None) -> Attributes:
+    """The attributes of a new object."""
+    return _given(attributes, Attributes, "content_type='text/csv'")
+
+
+def s3_of(s3: S3Options | None, place: S3Place | None = None) -> S3Options:
+    """The connection to the store; None means: as the environment says. ``place``: the caller's
+    other keywords, which Python has not checked."""
+    for name in sorted(place or ()):
+        if name not in S3Place.__annotations__:
+            hint = "Check its spelling, here and in the reference"
+            if name in S3Options.__dataclass_fields__:
+                hint = f"Write s3=magic_committer.S3Options({name}=…)"
+            raise WrongType(f"there is no argument {name!r}", hint=hint)
+        if s3 is not None:
+            raise OptionError(
+                f"s3= and {name}= are given both",
+                hint=f"Write s3=magic_committer.S3Options({name}=…, …), with all that s3 has",
+            )
+    if s3 is None and place:
+        return S3Options(**place)
+    return _given(s3, S3Options, "endpoint_url='https://…'")
+
+
+def name_of(what: str, value: str | None) -> str | None:
+    """An id or a name; None if the caller left it out."""
+    if value is None or isinstance(value, str):
+        return value
+    raise WrongType(f"{what} is text, not {shown(value)}", hint=f"Pass {what}={str(value)!r}")
+
+
+def shown(value: object) -> str:
+    """Show a wrong value in a message: its type, and as much of it as fits."""
+    if isinstance(value, Options | S3Options):
+        return _kind(value)
+    text = repr(value)
+    cut = text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}…"
+    return f"{type(value).__name__}: {cut}"
+
+
+def _kind(value: object) -> str:
+    """The type of a value that is not shown, with its article."""
+    if isinstance(value, Mapping):
+        return f"a {type(value).__name__}" if value else f"an empty {type(value).__name__}"
+    return f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"

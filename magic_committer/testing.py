@@ -27,9 +27,9 @@ from typing import Any
 
 import pytest
 
-from magic_committer._runtime import Clock, SystemClock
-from magic_committer._wiring import OtherBuckets, register_store, unregister_store
 from magic_committer.commit.probe import trust_memory
+from magic_committer.runtime.components import Clock, SystemClock
+from magic_committer.runtime.wiring import OtherBuckets, register_store, unregister_store
 from magic_committer.stores.memory import MemoryStore, Request
 
 __all__ = ["MemoryStore", "PatientClock", "Request", "memory_s3", "memory_store"]

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from magic_committer._java import (
+from magic_committer.engines.java import (
     JAVA_VERSION_MIN,
     MISSING_MODULE,
     Java,

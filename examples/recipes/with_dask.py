@@ -12,7 +12,7 @@ import dask.dataframe as dd
 from distributed import Client
 
 import magic_committer as mc
-from magic_committer.dask import to_parquet, write_delayed
+from magic_committer.engines.dask import to_parquet, write_delayed
 
 
 def export(frame: dd.DataFrame, dest: str) -> mc.JobReport:

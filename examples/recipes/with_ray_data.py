@@ -10,7 +10,7 @@ import pyarrow as pa
 from ray.data import Dataset
 
 import magic_committer as mc
-from magic_committer.ray import MagicDatasink, write_datasink
+from magic_committer.engines.ray import MagicDatasink, write_datasink
 
 
 def export(data: Dataset, dest: str) -> mc.JobReport:

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 import click
 
-from magic_committer.version import __version__
+from magic_committer import __version__
 
 F = TypeVar("F", bound=Callable[..., Any])
 

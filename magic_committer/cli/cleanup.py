@@ -12,20 +12,20 @@ from typing import Any
 
 import click
 
-from magic_committer._quantities import counted, duration
-from magic_committer._runtime import SystemClock
 from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, note, root
 from magic_committer.cli.output import Column
 from magic_committer.cli.shell import Reach, Shell, command, recursive, told
 from magic_committer.cli.values import PLACE, age_option
-from magic_committer.commit.closed import FORGET_AFTER_SECONDS, FORGET_GIVEN_AFTER_SECONDS
+from magic_committer.commit.register import FORGET_AFTER_SECONDS, FORGET_GIVEN_AFTER_SECONDS
 from magic_committer.errors import MagicError
+from magic_committer.errors.messages import counted, duration
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.cleanup import Cleaning, Limits
 from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS, LEFTOVER_AFTER_SECONDS
 from magic_committer.maintenance.uploads import OLD_SECONDS
 from magic_committer.options import Options
+from magic_committer.runtime.components import SystemClock
 from magic_committer.stores.urls import is_tree
 
 CLOCK = SystemClock()

@@ -9,16 +9,15 @@ from typing import Any
 import click
 import orjson
 
-from magic_committer import _wiring
 from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, root
 from magic_committer.cli.output import Column
 from magic_committer.cli.shell import Shell, command
 from magic_committer.cli.values import DIRECTORY
-from magic_committer.doctor.permissions import Diagnosis, diagnose
-from magic_committer.doctor.policies import ROLES, Role, policy
 from magic_committer.errors import NotSupported
 from magic_committer.hadoop.paths import Destination
+from magic_committer.maintenance.doctor import ROLES, Diagnosis, Role, diagnose, policy
+from magic_committer.runtime import wiring
 
 FIELDS = ("about", "name", "answer", "detail", "on", "roles", "dest")
 """Of a check: about a ``permission``, the ``store`` or a ``promise``."""
@@ -71,7 +70,7 @@ def doctor(
         return exits.OK
     settings = None
     with suppress(NotSupported):
-        settings = _wiring.bucket_settings(path.bucket, shell.s3)
+        settings = wiring.bucket_settings(path.bucket, shell.s3)
     found = diagnose(shell.runtime(path.bucket), path, settings, paging=paging)
     names = ("dest", "store", "transport", "problem")
     by = f", by {found.transport}" if found.transport else ""

@@ -18,24 +18,26 @@ import click
 import orjson
 from msgspec import Raw, json, structs
 
-from magic_committer._quantities import bytes_words, counted
 from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, root
 from magic_committer.cli.output import TIMES, Column, Output
 from magic_committer.cli.shell import Reach, Shell, command
 from magic_committer.errors import FormatError, InvalidRequest, MagicError, OptionError
-from magic_committer.hadoop.formats import (
+from magic_committer.errors.messages import bytes_words, counted
+from magic_committer.hadoop.documents import (
     PENDING_BYTES_MAX,
     PENDINGSET_BYTES_MAX,
     SUCCESS_BYTES_MAX,
+    Invalid,
     Pending,
     PendingSet,
     SuccessData,
     decode_pending,
     decode_pendingset,
     decode_success,
+    plain,
+    refuse_crowded,
 )
-from magic_committer.hadoop.json import Invalid, refuse_crowded
 from magic_committer.hadoop.paths import (
     ALIVE,
     JSON,
@@ -51,7 +53,6 @@ from magic_committer.maintenance.inspect import SIGN_BYTES_MAX, Sign
 from magic_committer.protocol.ledger import LEDGER_BYTES_MAX, Ledger
 from magic_committer.protocol.plan import PLAN_BYTES_MAX, Plan, PlannedSet
 from magic_committer.protocol.record import RECORD_BYTES_MAX, JobRecord
-from magic_committer.protocol.strict import plain
 from magic_committer.stores.urls import local_path, scheme_of
 
 STDIN = "-"

@@ -12,14 +12,13 @@ from typing import Any
 
 import click
 
-from magic_committer._quantities import age_words, bytes_words
-from magic_committer._runtime import Progress
 from magic_committer.cli import exits
 from magic_committer.cli.app import group, options
 from magic_committer.cli.output import Column
 from magic_committer.cli.shell import Reach, Shell, command, recursive
 from magic_committer.cli.values import PLACE, age_option, dry_run
-from magic_committer.errors import JobNotFound
+from magic_committer.errors import JobNotFound, JobReport
+from magic_committer.errors.messages import age_words, bytes_words
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.ending import Ending
 from magic_committer.maintenance.inspect import inspect_all
@@ -30,7 +29,8 @@ from magic_committer.maintenance.reports import (
     GivenUp,
     Recovery,
 )
-from magic_committer.protocol.record import JobReport, State
+from magic_committer.protocol.record import State
+from magic_committer.runtime.components import Progress
 
 job = group("job", "job list s3://bucket --recursive", "job show s3://bucket/table nightly")
 

@@ -7,12 +7,11 @@ from typing import Any
 import click
 import orjson
 
-from magic_committer import _wiring
-from magic_committer._quantities import counted
 from magic_committer.cli.app import group
 from magic_committer.cli.output import Column
 from magic_committer.cli.shell import Shell, command
 from magic_committer.cli.values import DIRECTORY, dry_run
+from magic_committer.errors.messages import counted
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.lifecycle import (
     Rule,
@@ -22,6 +21,7 @@ from magic_committer.maintenance.lifecycle import (
     prefix_of,
     rules_of,
 )
+from magic_committer.runtime import wiring
 
 lifecycle = group("lifecycle", "lifecycle ensure s3://bucket/table --days 7")
 
@@ -38,7 +38,7 @@ _bucket = click.argument("dest", metavar="BUCKET|URL", type=DIRECTORY)
 @_bucket
 def show(shell: Shell, dest: Destination) -> None:
     """Show the lifecycle rules of BUCKET; with s3://BUCKET/PREFIX whether they cover it."""
-    configuration = _wiring.bucket_settings(dest.bucket, shell.s3).lifecycle()
+    configuration = wiring.bucket_settings(dest.bucket, shell.s3).lifecycle()
     rows = [_row(rule, dest) for rule in rules_of(configuration)]
     covered = min((row["abort_days"] for row in rows if row["covers"]), default=None)
     if covered is not None:
@@ -62,7 +62,7 @@ def ensure_rule(shell: Shell, dest: Destination, days: int, dry_run: bool, yes: 
     One rule is added, or ours is changed; all others stay. S3 has no condition on this write: what
     somebody else changes in the same second may be lost, so what is stored is read back.
     """
-    settings = _wiring.bucket_settings(dest.bucket, shell.s3)
+    settings = wiring.bucket_settings(dest.bucket, shell.s3)
     merged = merge(settings.lifecycle(), dest.prefix, days)
     if merged.change != "nothing":
         if days < SHORT_DAYS:

@@ -11,7 +11,6 @@ from typing import NoReturn
 
 import click
 
-from magic_committer._patience import patient
 from magic_committer.cli import exits
 from magic_committer.cli.app import note, root
 
@@ -24,8 +23,7 @@ def main() -> NoReturn:
 def run(arguments: list[str]) -> int:
     """Run a command line; its exit code."""
     try:
-        with patient():
-            code = root.main(arguments, prog_name="magic-committer", standalone_mode=False)
+        code = root.main(arguments, prog_name="magic-committer", standalone_mode=False)
     except click.exceptions.Exit as end:
         return end.exit_code
     except (click.Abort, KeyboardInterrupt) as interrupt:

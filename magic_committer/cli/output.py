@@ -32,9 +32,9 @@ from typing import Any, TextIO
 
 import orjson
 
-from magic_committer._quantities import age_words, bytes_words
 from magic_committer.cli.app import Format, clean, note
 from magic_committer.cli.values import time_words
+from magic_committer.errors.messages import age_words, bytes_words
 
 SCHEMA = 1
 """Of all formats for programs together; raised when a field changes its meaning or goes."""

@@ -17,9 +17,6 @@ from typing import Any
 
 import click
 
-from magic_committer._modes import mode_of
-from magic_committer._quantities import bytes_words, counted
-from magic_committer._runtime import Runtime
 from magic_committer.api import write
 from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, options, root
@@ -28,10 +25,12 @@ from magic_committer.cli.shell import Shell, command
 from magic_committer.cli.values import DIRECTORY, MODE, PLACE, dry_run
 from magic_committer.commit.conflict import existing, partitions_of
 from magic_committer.errors import UploadFailed
+from magic_committer.errors.messages import bytes_words, counted
 from magic_committer.filesystem.put import PutItem, files_in, objects_in, refuse_itself
 from magic_committer.hadoop.manifests import check_file_name
 from magic_committer.hadoop.paths import Destination, is_s3_url
-from magic_committer.options import BY_PARTITION, FAILING, REPLACING, Mode
+from magic_committer.options import BY_PARTITION, FAILING, REPLACING, Mode, mode_of
+from magic_committer.runtime.components import Runtime
 from magic_committer.stores.base import Attributes
 from magic_committer.stores.urls import is_tree
 

@@ -19,12 +19,12 @@ from importlib.resources import files
 
 import click
 
-from magic_committer._quantities import age_words, bytes_words
 from magic_committer.cli.app import WORDS, clean, root
 from magic_committer.cli.shell import Reach, Shell, command, recursive
 from magic_committer.cli.uploads import advice
 from magic_committer.cli.values import DIRECTORY, time_words
 from magic_committer.errors import MagicError, NotSupported
+from magic_committer.errors.messages import age_words, bytes_words
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.abort_uploads import OpenUploads
 from magic_committer.maintenance.inspect import inspect_all

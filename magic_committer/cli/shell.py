@@ -19,16 +19,17 @@ from typing import Any, cast
 
 import click
 
-from magic_committer import _wiring
-from magic_committer._runtime import Progress, ProgressFunction, Runtime, no_progress
 from magic_committer.cli import exits
 from magic_committer.cli.app import COMMON, Explained, Format, common, note
 from magic_committer.cli.output import BARS, PIPE_COLUMNS, Output, wrapped
 from magic_committer.errors import CommitIncomplete, MagicError, StoreError
+from magic_committer.errors.messages import Remedy, as_command, reword_notes, sentence
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.inspect import has_deeper, jobs_below
 from magic_committer.options import S3Options, S3Place
-from magic_committer.remedy import Remedy, as_command, reword_notes, sentence
+from magic_committer.runtime import wiring
+from magic_committer.runtime.components import Progress, ProgressFunction, Runtime, no_progress
+from magic_committer.runtime.threads import patient
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Shell:
 
     def runtime(self, bucket: str) -> Runtime:
         """The components for a bucket."""
-        return _wiring.runtime_for(bucket, self.s3, self.progress)
+        return wiring.runtime_for(bucket, self.s3, self.progress)
 
     def note(self, line: str) -> None:
         """A line to stderr, unless ``--quiet``."""
@@ -163,7 +164,7 @@ def command(
             s3 = S3Options()
             try:
                 s3 = S3Options(**{name: shared[name] for name in S3Place.__annotations__})
-                with shown_progress(quiet) as progress:
+                with patient(), shown_progress(quiet) as progress:
                     code = function(Shell(s3, output, quiet, debug, progress), **given)
             except MagicError as error:
                 if debug:

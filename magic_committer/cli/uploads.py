@@ -8,16 +8,23 @@ from typing import Any
 
 import click
 
-from magic_committer._quantities import age_words, bytes_words, counted, duration, name_some
 from magic_committer.cli import exits
 from magic_committer.cli.app import group, note, options
 from magic_committer.cli.output import Column
 from magic_committer.cli.shell import Reach, Shell, command
 from magic_committer.cli.values import DIRECTORY, age_option, dry_run
+from magic_committer.errors.messages import (
+    Remedy,
+    age_words,
+    as_command,
+    bytes_words,
+    counted,
+    duration,
+    name_some,
+)
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.abort_uploads import Clearing, OpenUploads, by_class
 from magic_committer.maintenance.uploads import FIELDS, Filters, Sums
-from magic_committer.remedy import Remedy, as_command
 
 uploads = group(
     "uploads", "uploads list s3://bucket/table", "uploads abort s3://bucket/table --dry-run"

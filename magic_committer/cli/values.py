@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
-from magic_committer._modes import mode_of
-from magic_committer._quantities import duration
 from magic_committer.cli.app import F, options
 from magic_committer.errors import OptionError, PathError
+from magic_committer.errors.messages import duration
 from magic_committer.hadoop.paths import Destination
+from magic_committer.options import mode_of
 from magic_committer.stores.urls import is_tree_url
 
 _BARE = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?\Z", re.DOTALL)

@@ -48,17 +48,13 @@ from functools import partial
 from itertools import chain
 from typing import cast
 
-from magic_committer._modes import in_words_of
-from magic_committer._runtime import Runtime
-from magic_committer.commit import records
-from magic_committer.commit.closed import forget
-from magic_committer.commit.load import load_plan, stored_uploads
+from magic_committer.commit import register
 from magic_committer.commit.outcome import dead, told_what_to_do
-from magic_committer.commit.ready import ReadyUpload
-from magic_committer.commit.steps import again
-from magic_committer.commit.success_marker import marker_ref
+from magic_committer.commit.register import forget, marker_ref
+from magic_committer.commit.requests import again
+from magic_committer.commit.sets import ReadyUpload, load_plan, stored_uploads
 from magic_committer.commit.sweep import job_records
-from magic_committer.commit.upload_state import became
+from magic_committer.commit.uploads import became
 from magic_committer.errors import (
     ConflictingJob,
     DestinationExists,
@@ -74,10 +70,10 @@ from magic_committer.hadoop.paths import (
     JobPaths,
     is_hidden,
 )
-from magic_committer.options import BY_PARTITION, EXCLUDING
-from magic_committer.protocol.keyset import KeySet
-from magic_committer.protocol.plan import PLAN_BYTES_MAX, Plan
+from magic_committer.options import BY_PARTITION, EXCLUDING, in_words_of
+from magic_committer.protocol.plan import PLAN_BYTES_MAX, KeySet, Plan
 from magic_committer.protocol.record import ObjectRef, StartedJob, State
+from magic_committer.runtime.components import Runtime
 from magic_committer.stores.base import DirectoryStore, ObjectInfo
 from magic_committer.stores.urls import is_tree
 
@@ -285,7 +281,7 @@ class _At:
 
 
 @contextmanager
-def _until_swept(home: _At, job: StartedJob, other: records.Seen) -> Iterator[None]:
+def _until_swept(home: _At, job: StartedJob, other: register.Seen) -> Iterator[None]:
     """Pass over errors about another job's plan and sets that are gone because the job is being
     swept. The plan tells: the sweep deletes it first, and the plan of a live job goes soon. If they
     cannot be trusted, say which job it is and what to do about it."""
@@ -331,7 +327,7 @@ def refuse_other_jobs(runtime: Runtime, job: StartedJob) -> None:
     Two jobs by partition do not exclude each other yet: their plans will tell. Deletes old closed
     records on the way."""
 
-    def excludes(other: records.Seen) -> str | None:
+    def excludes(other: register.Seen) -> str | None:
         theirs = other.record.terms.mode
         if theirs not in EXCLUDING or {job.terms.mode, theirs} <= BY_PARTITION:
             return None
@@ -346,7 +342,7 @@ def refuse_overlapping_plans(runtime: Runtime, job: StartedJob, partitions: Iter
     last look shows all that an ended job has published."""
     mine = set(partitions)
 
-    def overlaps(other: records.Seen) -> str | None:
+    def overlaps(other: register.Seen) -> str | None:
         if other.record.terms.mode not in BY_PARTITION:
             return None
         shared = _announced(runtime, job.paths.dest, other) & mine
@@ -358,7 +354,7 @@ def refuse_overlapping_plans(runtime: Runtime, job: StartedJob, partitions: Iter
 def _refuse_rivals(
     runtime: Runtime,
     job: StartedJob,
-    rivals: Callable[[records.Seen], str | None],
+    rivals: Callable[[register.Seen], str | None],
     *,
     tidy: bool,
 ) -> None:
@@ -367,13 +363,13 @@ def _refuse_rivals(
     old closed records at the first look."""
     refusal: ConflictingJob | None = None
     for number in _looks(runtime):
-        own: records.Seen | None = None
+        own: register.Seen | None = None
         refusal = None
         for other in _live_others(runtime, job, tidy=tidy and not number):
             what = rivals(other)
             if what is None:
                 continue
-            own = own or records.read(runtime, job.paths.record)
+            own = own or register.read(runtime, job.paths.record)
             if not _yields(other, own):
                 raise _conflict(job, other, f"{what}: this one yields to it")
             if other.record.state is State.RUNNING:
@@ -392,7 +388,7 @@ def _looks(runtime: Runtime) -> Iterator[int]:
     return again(runtime.clock, YIELD_LOOKS_MAX, YIELD_PAUSE_SECONDS)
 
 
-def _yields(other: records.Seen, own: records.Seen | None) -> bool:
+def _yields(other: register.Seen, own: register.Seen | None) -> bool:
     """Whether another job will yield to this one, if its driver lives: it ends without publishing
     anything, or it runs, is younger, and must see this one. Pure."""
     if other.record.state in (State.ABORTING, State.REVERTING, State.REVERTED):
@@ -402,13 +398,13 @@ def _yields(other: records.Seen, own: records.Seen | None) -> bool:
     return _seniority(own) < _seniority(other)
 
 
-def _seniority(seen: records.Seen) -> tuple[float, str]:
+def _seniority(seen: register.Seen) -> tuple[float, str]:
     """The order in which jobs were started. It is the same for everybody who reads their records
     while they run."""
     return seen.last_modified, seen.record.uuid
 
 
-def _announced(runtime: Runtime, dest: Destination, other: records.Seen) -> set[str]:
+def _announced(runtime: Runtime, dest: Destination, other: register.Seen) -> set[str]:
     """The partitions that another job's plans name, whichever of its drivers has stored them."""
     found: set[str] = set()
     for page in runtime.store.list(f"{JobPaths(dest, other.record.id).directory}{PLAN_PREFIX}"):
@@ -421,14 +417,14 @@ def _announced(runtime: Runtime, dest: Destination, other: records.Seen) -> set[
     return found
 
 
-def _live_others(runtime: Runtime, job: StartedJob, *, tidy: bool) -> Iterator[records.Seen]:
+def _live_others(runtime: Runtime, job: StartedJob, *, tidy: bool) -> Iterator[register.Seen]:
     dest, tidied = job.paths.dest, 0
     for key in job_records(runtime, dest):
         if key == job.paths.record:
             continue
         other_id = key.removeprefix(dest.jobs_prefix).removesuffix(f"/{RECORD}")
         with told_what_to_do(dest.url, other_id):
-            seen = records.read(runtime, key)
+            seen = register.read(runtime, key)
         if seen is None:
             continue
         if seen.record.state is not State.CLOSED:
@@ -439,11 +435,11 @@ def _live_others(runtime: Runtime, job: StartedJob, *, tidy: bool) -> Iterator[r
 
 def _live_below(
     here: _At, directories: Iterable[str], in_flight: int
-) -> Iterator[tuple[_At, records.Seen]]:
+) -> Iterator[tuple[_At, register.Seen]]:
     """The live jobs of directories that a listing showed, each with its destination. One GET for
     each; a directory without a record (Hadoop's, or litter) is passed over."""
 
-    def read(directory: str) -> tuple[_At, records.Seen | None]:
+    def read(directory: str) -> tuple[_At, register.Seen | None]:
         parent, _, name = directory[:-1].rpartition("/")
         try:
             dest = Destination(here.dest.bucket, f"{parent}/")
@@ -451,7 +447,7 @@ def _live_below(
             return here, None
         with told_what_to_do(dest.url, name.removeprefix(MAGIC_JOB_PREFIX)):
             home = here.below(dest)
-            return home, records.read(home.runtime, f"{home.dest.prefix}{name}/{RECORD}")
+            return home, register.read(home.runtime, f"{home.dest.prefix}{name}/{RECORD}")
 
     reading = here.runtime.pool.each(read, sorted(directories), in_flight=in_flight)
     with closing(reading) as outcomes:
@@ -462,7 +458,7 @@ def _live_below(
 
 
 def _conflict(
-    job: StartedJob, other: records.Seen, more: str, home: Destination | None = None
+    job: StartedJob, other: register.Seen, more: str, home: Destination | None = None
 ) -> ConflictingJob:
     record = other.record
     return ConflictingJob(

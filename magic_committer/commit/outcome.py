@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
-from magic_committer._quantities import counted_are, name_some
-from magic_committer._runtime import Runtime
-from magic_committer.commit.success_marker import read_marker
+from magic_committer.commit.register import read_marker
 from magic_committer.errors import (
     AbortIncomplete,
     CommitIncomplete,
@@ -18,10 +16,11 @@ from magic_committer.errors import (
     MagicError,
     OutcomeUnknown,
 )
+from magic_committer.errors.messages import DEAD_AFTER, Remedy, add_note, counted_are, name_some
 from magic_committer.hadoop.paths import Destination
 from magic_committer.options import FAILING
 from magic_committer.protocol.record import OUTCOMES, JobRecord, StartedJob, State
-from magic_committer.remedy import DEAD_AFTER, Remedy, add_note
+from magic_committer.runtime.components import Runtime
 
 HINTS = {
     "committed": "Its data is, or will be, visible: do not run it again",

@@ -28,13 +28,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
-from magic_committer._modes import in_both
-from magic_committer._patience import cleaning_up
-from magic_committer._pool import Outcome
-from magic_committer._runtime import Clock, Runtime
-from magic_committer.commit import records
+from magic_committer.commit import register
 from magic_committer.commit.outcome import ended, ended_by_record
-from magic_committer.commit.steps import again
+from magic_committer.commit.requests import again
 from magic_committer.errors import (
     ConditionsNotSupported,
     InvalidRequest,
@@ -46,10 +42,12 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
+from magic_committer.errors.messages import Remedy
 from magic_committer.hadoop.paths import MAGIC_JOB_PREFIX, Destination, JobPaths, shown
-from magic_committer.options import FAILING, REPLACING, Mode
+from magic_committer.options import FAILING, REPLACING, Mode, in_both
 from magic_committer.protocol.record import JOB_METADATA, TOKEN_METADATA, ObjectRef, State
-from magic_committer.remedy import Remedy
+from magic_committer.runtime.components import Clock, Runtime
+from magic_committer.runtime.threads import Outcome, cleaning_up
 from magic_committer.stores.base import (
     KEY_BYTES_MAX,
     PAGE_KEYS_MAX,
@@ -175,7 +173,7 @@ def wants_at_setup(mode: Mode) -> frozenset[Want]:
 
 
 def need(
-    runtime: Runtime, paths: JobPaths, seen: records.Seen, wants: Collection[Want]
+    runtime: Runtime, paths: JobPaths, seen: register.Seen, wants: Collection[Want]
 ) -> tuple[Capabilities, bool]:
     """Find out what is wanted and not known yet. Repeatable.
 
@@ -188,7 +186,7 @@ def need(
     Gives what is known; and whether a late PUT of this question could still write the record after
     its deletion: then the record must not be deleted. Where ``conditional_delete`` is False,
     deletes compare first, and an object that another writer puts in between is lost
-    (`commit.revert`); where ``true_complete`` is, `commit.complete` looks at each object."""
+    (`commit.revert`); where ``true_complete`` is, `commit.uploads` looks at each object."""
     off = seen.record.terms.conditional_writes == "off"
     identity = runtime.store.identity
     late = False
@@ -241,17 +239,17 @@ def probe_all(
     return known(runtime.store.identity)
 
 
-def _refuse_ended(runtime: Runtime, paths: JobPaths, seen: records.Seen) -> None:
+def _refuse_ended(runtime: Runtime, paths: JobPaths, seen: register.Seen) -> None:
     """See that the job runs: whoever ends it takes away what the store is asked with, and then its
     answer says nothing of the store."""
-    now = records.read(runtime, seen.key)
+    now = register.read(runtime, seen.key)
     if now is None or now.record.uuid != seen.record.uuid:
         raise ended(paths.dest.url, paths.job_id, State.ABSENT, "")
     if now.record.state is not State.RUNNING:
         raise ended_by_record(paths.dest.url, now.record)
 
 
-def _ask_for_job(runtime: Runtime, paths: JobPaths, seen: records.Seen, name: Want) -> _Finding:
+def _ask_for_job(runtime: Runtime, paths: JobPaths, seen: register.Seen, name: Want) -> _Finding:
     record = seen.record
     put = partial(
         runtime.store.put, seen.key, record.encode(), metadata={JOB_METADATA: record.uuid}
@@ -266,7 +264,7 @@ def _ask_for_job(runtime: Runtime, paths: JobPaths, seen: records.Seen, name: Wa
         return _QUESTIONS[name](scratch)
 
 
-def _of_record(runtime: Runtime, seen: records.Seen) -> _Finding:
+def _of_record(runtime: Runtime, seen: register.Seen) -> _Finding:
     """What became of the record's own metadata. Nothing is learnt if it is another record by now:
     somebody ended the job, and the id was used again."""
     info = runtime.store.head(seen.key)
@@ -301,7 +299,7 @@ def hides_uploads(runtime: Runtime, prefix: str) -> str:
 def _refused(runtime: Runtime, dest: Destination, name: Want, how: str) -> ConditionsNotSupported:
     if name in ("conditional_put", "swap"):
         condition = "If-Match" if name == "swap" else "If-None-Match"
-        return records.undecidable(runtime, condition, how)
+        return register.undecidable(runtime, condition, how)
     if name == "metadata_kept":
         return ConditionsNotSupported(
             f"the store of bucket {runtime.store.bucket!r}, or a proxy before it, {how}: a job's"
@@ -357,7 +355,7 @@ def _holds(scratch: Scratch, before: ObjectRef, send: Callable[[], object]) -> _
 def _accepted_form(etag: str, send: Callable[[str], object]) -> str | None:
     """The form of the right ETag that the store accepts: as it gave it, or in the other quoting.
     None: it refuses both, twice."""
-    for form in (etag, records.other_quoting(etag)) * 2:
+    for form in (etag, register.other_quoting(etag)) * 2:
         try:
             send(form)
         except (PreconditionFailed, InvalidRequest):

@@ -1,7 +1,7 @@
 """Publishing: what a decided job does to the data (protocol.md, "Commit", steps 5 to 8).
 
 Complete the plan's uploads, delete what they replace, write `_SUCCESS`, sweep. The record is not
-moved here: `job_commit` moves it between these steps, and says which step comes next. Every step
+moved here: `driver` moves it between these steps, and says which step comes next. Every step
 may be done again, by any process, after any crash. The way back is `revert`.
 
 Keys that an operator takes as they are (``accept``) hold nothing up: a lost file, an object that
@@ -15,27 +15,30 @@ from collections.abc import Collection, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from magic_committer._quantities import counted, name_some
-from magic_committer._runtime import Progress, Runtime
-from magic_committer.commit.complete import Completed, Completion, to_complete
-from magic_committer.commit.load import Source, StoredSource
 from magic_committer.commit.outcome import incomplete, not_all_visible
 from magic_committer.commit.probe import known
-from magic_committer.commit.ready import ReadyUpload
-from magic_committer.commit.records import Seen
+from magic_committer.commit.register import Seen, success_data, write_marker
+from magic_committer.commit.requests import Start, each
 from magic_committer.commit.revert import delete_if_same
-from magic_committer.commit.steps import Start, each
-from magic_committer.commit.success_marker import success_data, write_marker
+from magic_committer.commit.sets import ReadyUpload, Source, StoredSource
 from magic_committer.commit.sweep import Swept, sweep
-from magic_committer.commit.upload_state import Removal, UploadName, UploadRemover
+from magic_committer.commit.uploads import (
+    Completed,
+    Completion,
+    Removal,
+    UploadName,
+    UploadRemover,
+    to_complete,
+)
 from magic_committer.errors import CommitIncomplete, FormatError, MagicError, StoreError
+from magic_committer.errors.messages import counted, name_some
 from magic_committer.hadoop import statistics as stats
-from magic_committer.hadoop.formats import SUCCESS_FILENAMES_MAX
+from magic_committer.hadoop.documents import SUCCESS_FILENAMES_MAX
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import FAILING
-from magic_committer.protocol.keyset import KeySet
-from magic_committer.protocol.plan import Plan
+from magic_committer.protocol.plan import KeySet, Plan
 from magic_committer.protocol.record import ObjectRef, StartedJob
+from magic_committer.runtime.components import Progress, Runtime
 
 logger = logging.getLogger("magic_committer")
 

@@ -16,20 +16,19 @@ import socket
 
 from msgspec import structs
 
-from magic_committer._hints import ENDED_OR_NEVER, ID_USED_ONCE
-from magic_committer._patience import cleaning_up, patient
-from magic_committer._runtime import Runtime
-from magic_committer.commit import probe, records
-from magic_committer.commit.batches import of_another_query
-from magic_committer.commit.closed import finish
+from magic_committer.commit import probe, register
 from magic_committer.commit.conflict import refuse_existing_data, refuse_other_jobs
 from magic_committer.commit.outcome import end, ended, outcome_of
+from magic_committer.commit.register import finish
+from magic_committer.commit.stream import of_another_query
 from magic_committer.commit.sweep import sweep
-from magic_committer.errors import JobExists, JobNotFound, MagicError, StoreError
+from magic_committer.errors import Decider, JobExists, JobNotFound, MagicError, StoreError
+from magic_committer.errors.messages import ENDED_OR_NEVER, ID_USED_ONCE, add_note
 from magic_committer.hadoop.paths import Destination, JobPaths, check_id
 from magic_committer.options import EXCLUDING, REPLACING, refuse_lost_checksums
-from magic_committer.protocol.record import Decider, JobRecord, StartedJob, State, Terms
-from magic_committer.remedy import add_note
+from magic_committer.protocol.record import JobRecord, StartedJob, State, Terms
+from magic_committer.runtime.components import Runtime
+from magic_committer.runtime.threads import cleaning_up, patient
 
 logger = logging.getLogger("magic_committer")
 
@@ -68,7 +67,7 @@ def setup_job(
     )
     job = structs.replace(StartedJob.attached(record, dest.url, ""), said_mode=said_mode)
     try:
-        created = records.create(runtime, paths.record, record)
+        created = register.create(runtime, paths.record, record)
     except BaseException as error:
         if not isinstance(error, MagicError):  # Ctrl-C: the record may be stored all the same
             with cleaning_up(error):
@@ -109,7 +108,7 @@ def join_job(
     looks again. If a look fails, the job stays as it is: its tasks may be at work, and its commit
     looks once more."""
     paths = JobPaths(dest, job_id)
-    seen = records.read(runtime, paths.record)
+    seen = register.read(runtime, paths.record)
     if seen is None:
         _refuse_used_directory(runtime, paths)
         raise JobExists(
@@ -138,7 +137,7 @@ def join_job(
 def find_job(runtime: Runtime, dest: Destination, job_id: str) -> tuple[StartedJob, State, str]:
     """Find a job by its id, with its state and its outcome. One GET. All committers keep their
     records in the same way; the job's terms say which one it has."""
-    seen = records.read(runtime, JobPaths(dest, job_id).record)
+    seen = register.read(runtime, JobPaths(dest, job_id).record)
     if seen is None:
         raise JobNotFound(
             f"there is no job {job_id!r} under {dest.url}", job_id=job_id, hint=ENDED_OR_NEVER
@@ -182,7 +181,7 @@ def _refuse_other_terms(record: JobRecord, terms: Terms, dest: Destination) -> N
 def _may_have_sent(error: BaseException) -> bool:
     """Whether a request may still be under way after a setup that ended with ``error``. Pure."""
     if isinstance(error, StoreError):
-        return records.may_still_land(error)
+        return register.may_still_land(error)
     return not isinstance(error, MagicError)  # Ctrl-C during a request
 
 
@@ -197,7 +196,7 @@ def _refuse_used_directory(runtime: Runtime, paths: JobPaths) -> None:
         return
 
 
-def _prove(runtime: Runtime, paths: JobPaths, seen: records.Seen) -> None:
+def _prove(runtime: Runtime, paths: JobPaths, seen: register.Seen) -> None:
     job_id, terms = seen.record.id, seen.record.terms
     if terms.conditional_writes == "off":
         logger.warning(
@@ -223,7 +222,7 @@ def _take_back(runtime: Runtime, job: StartedJob, in_flight: int, why: BaseExcep
     told = f"job {job.id!r} may have been started all the same"
     add_note(why, told, end(job.dest, job.id, "if so, end it"))
     try:
-        seen = records.read_own(runtime, job.paths.record, job.uuid)
+        seen = register.read_own(runtime, job.paths.record, job.uuid)
     except MagicError as error:
         why.add_note(f"whether it was cannot be told: {error}")
         return
@@ -232,14 +231,14 @@ def _take_back(runtime: Runtime, job: StartedJob, in_flight: int, why: BaseExcep
 
 
 def _withdraw(
-    runtime: Runtime, job: StartedJob, seen: records.Seen, in_flight: int, why: BaseException
+    runtime: Runtime, job: StartedJob, seen: register.Seen, in_flight: int, why: BaseException
 ) -> None:
     warnings: list[str] = []
     try:
-        if job.undisturbed and not job.given_id and records.remove(runtime, seen):
+        if job.undisturbed and not job.given_id and register.remove(runtime, seen):
             return  # otherwise the store has no conditional DELETE: the record is closed instead
         aborting = seen.record.step(State.ABORTING, runtime.ids(), decider=decider("driver"))
-        swapped = records.swap(runtime, seen, aborting)
+        swapped = register.swap(runtime, seen, aborting)
         if swapped.won and swapped.now is not None:
             swept = sweep(runtime, job, in_flight=in_flight)
             warnings += swept.warnings

@@ -28,14 +28,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import cast
 
-from magic_committer._quantities import counted, name_some
-from magic_committer._runtime import Progress, Runtime
-from magic_committer.commit import published, steps
-from magic_committer.commit.load import each_listed
-from magic_committer.commit.ready import upload_name
-from magic_committer.commit.steps import Ahead
-from magic_committer.commit.upload_state import Removal, Removed, UploadName, UploadRemover
+from magic_committer.commit import requests, revert
+from magic_committer.commit.requests import Ahead
+from magic_committer.commit.sets import each_listed, upload_name
+from magic_committer.commit.uploads import Removal, Removed, UploadName, UploadRemover
 from magic_committer.errors import FormatError, NotFound, NotSupported, StoreError
+from magic_committer.errors.messages import counted, name_some
 from magic_committer.hadoop.paths import (
     PLAN_PREFIX,
     RECORD,
@@ -45,14 +43,14 @@ from magic_committer.hadoop.paths import (
     JobPaths,
     owner_of,
 )
-from magic_committer.protocol.keyset import KeySet
-from magic_committer.protocol.plan import Plan
+from magic_committer.protocol.plan import KeySet, Plan
 from magic_committer.protocol.record import (
     ATTEMPT_METADATA,
     JOB_METADATA,
     TASK_METADATA,
     StartedJob,
 )
+from magic_committer.runtime.components import Progress, Runtime
 from magic_committer.stores.base import (
     DirectoryStore,
     ObjectInfo,
@@ -131,7 +129,7 @@ def sweep(
     run.abort_listed(first)
     if waits:
         swept.aborted += run.clear(job.paths.task_attempts)
-        if undone and (told := published.stays(runtime, job)):  # nobody publishes any more
+        if undone and (told := revert.what_stays(runtime, job)):  # nobody publishes any more
             swept.warnings.append(told)
     if plan is not None:
         swept.warnings += run.unpublished({one.task: one.attempt for one in sets})
@@ -211,7 +209,7 @@ class _Sweep:
         return named
 
     def _read_named(self, info: ObjectInfo) -> tuple[list[UploadName], Mapping[str, str]]:
-        ready, metadata = published.uploads_in(self.runtime, self.job, info)
+        ready, metadata = revert.uploads_in(self.runtime, self.job, info)
         if not all(self.paths.dest.contains(upload.key) for upload in ready):
             raise FormatError(info.key, "destinationKey", "lies outside the destination")
         return [UploadName.of(upload) for upload in ready], metadata
@@ -235,7 +233,7 @@ class _Sweep:
         """Abort the job's uploads by name until a listing shows no open one. ``first``: what was
         listed before the uploads that are named were aborted."""
         left, mine, passed = self.swept.left, first, self.ended.__contains__
-        for number in steps.again(self.runtime.clock, SWEEP_ROUNDS_MAX, SWEEP_PAUSE_SECONDS):
+        for number in requests.again(self.runtime.clock, SWEEP_ROUNDS_MAX, SWEEP_PAUSE_SECONDS):
             if number:
                 with self.listing() as pages:
                     mine, passed = self.mine(pages), nothing_spared
@@ -283,7 +281,7 @@ class _Sweep:
             (upload, UploadRemover(self.runtime, look_first=looks).to_remove(upload))
             for upload, looks in self._targets(doomed)
         )
-        with closing(steps.each(self.runtime, removals, in_flight=self.in_flight)) as ended:
+        with closing(requests.each(self.runtime, removals, in_flight=self.in_flight)) as ended:
             for upload, removed in ended:
                 if removed.removal is Removal.LEFT:
                     self.swept.left[upload.name] = upload, removed

@@ -1,7 +1,7 @@
 """What a committer is: one job in one process, and the attempts that it makes.
 
 Whoever makes the uploads: from the task's commit on it is the same job, with one record, one fence,
-one commit (`commit.job_commit`) and one recovery. A committer adds how its attempts write.
+one commit (`commit.driver`) and one recovery. A committer adds how its attempts write.
 
 * An attempt makes nothing visible. Its commit is atomic: all of its files, or none.
 * A value that travels (`StartedJob`, `TaskCommit`) holds no client, no lock and no secret. A
@@ -12,23 +12,32 @@ one commit (`commit.job_commit`) and one recovery. A committer adds how its atte
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import ClassVar, Generic, Self, TypeVar
+from importlib import import_module
+from typing import ClassVar, Generic, Self, TypeVar, cast
 
-from magic_committer._runtime import Runtime
-from magic_committer.commit import records
-from magic_committer.commit.job_commit import JobCommit, settle_runs
+from magic_committer.commit import register
+from magic_committer.commit.driver import Driver, settle_runs
+from magic_committer.commit.requests import refuse_threads
 from magic_committer.commit.setup import join_job, setup_job
-from magic_committer.commit.steps import refuse_threads
 from magic_committer.committers.ends import TaskAttempt
-from magic_committer.errors import ConflictingJob, JobExists, MagicError, OptionError
+from magic_committer.errors import (
+    ConflictingJob,
+    JobExists,
+    JobReport,
+    MagicError,
+    OptionError,
+    WrongType,
+)
 from magic_committer.hadoop.paths import Destination
 from magic_committer.options import Mode, Options, Track
 from magic_committer.protocol.ledger import StreamBatch
-from magic_committer.protocol.record import JobReport, StartedJob, TaskCommit, Terms
+from magic_committer.protocol.record import StartedJob, TaskCommit, Terms
+from magic_committer.runtime.components import Runtime
 from magic_committer.stores.base import refusal_of
 from magic_committer.stores.unconditional import unconditional
+from magic_committer.stores.urls import is_tree_url
 from magic_committer.upload import BlockSource
 
 A = TypeVar("A", bound=TaskAttempt, covariant=True)
@@ -69,7 +78,7 @@ class Committer(ABC, Generic[A]):
 
     @classmethod
     def found(
-        cls, runtime: Runtime, dest: Destination, seen: records.Seen, options: Options | None
+        cls, runtime: Runtime, dest: Destination, seen: register.Seen, options: Options | None
     ) -> Self:
         """Take a job over from the store, by its record."""
         job = StartedJob.attached(seen.record, dest.url, seen.etag)
@@ -155,7 +164,7 @@ class Committer(ABC, Generic[A]):
         accept: Collection[str] = (),
         batch: StreamBatch | None = None,
     ) -> JobReport:
-        """Commit the job, or finish it: see `JobCommit.commit`. Repeatable."""
+        """Commit the job, or finish it: see `Driver.commit`. Repeatable."""
         if batch is not None and not self.batches:
             raise _no_batches(self.name)
         return self.driver(accept=accept).commit(results, expect, batch)
@@ -163,14 +172,14 @@ class Committer(ABC, Generic[A]):
     def abort_job(
         self, *, revert: bool = False, leave_visible: bool = False, role: str = "driver"
     ) -> JobReport:
-        """Abort the job, or undo it: see `JobCommit.abort`. Repeatable."""
+        """Abort the job, or undo it: see `Driver.abort`. Repeatable."""
         return self.driver(role).abort(revert=revert, leave_visible=leave_visible)
 
-    def driver(self, role: str = "driver", accept: Collection[str] = ()) -> JobCommit:
+    def driver(self, role: str = "driver", accept: Collection[str] = ()) -> Driver:
         """What commits or ends the job."""
         threads = self.options.commit_threads
         refuse_threads(self.runtime.store, threads)
-        return JobCommit(self.runtime, self.job, threads, role, accept)
+        return Driver(self.runtime, self.job, threads, role, accept)
 
 
 def _as_agreed(runtime: Runtime, terms: Terms) -> Runtime:
@@ -191,3 +200,59 @@ JobCommitter = Committer[TaskAttempt]
 """A committer, whatever its attempts are."""
 
 __all__ = ["Committer", "JobCommitter", "TaskAttempt"]
+
+# The committers by name ---------------------------------------------------------------------------
+
+
+COMMITTERS: Mapping[str, str] = {
+    "magic": "magic_committer.committers.magic:MagicCommitter",
+    "directory": "magic_committer.committers.staging:DirectoryCommitter",
+    "partitioned": "magic_committer.committers.staging:PartitionedCommitter",
+    "manifest": "magic_committer.committers.manifest:ManifestCommitter",
+    "v1": "magic_committer.committers.manifest:V1Committer",
+    "v2": "magic_committer.committers.manifest:V2Committer",
+}
+"""The committers of this library: their names in records, and where their classes are."""
+
+ALIASES: Mapping[str, str] = {"staging": "directory", "file": "v1"}
+"""Other names that are understood: Hadoop's. A record has the name of `COMMITTERS`. Hadoop's
+``file`` is `FileOutputCommitter`: of its two algorithms the one that keeps more promises."""
+
+
+def default_for(dest: object) -> str:
+    """The committer of a destination for which nobody names one. A destination of a scheme that
+    nobody knows gets magic, which refuses it with the URLs that it takes. Pure."""
+    return "manifest" if is_tree_url(dest) else "magic"
+
+
+def committer_for(dest: str, said: str | None) -> type[JobCommitter]:
+    """The committer of a new job. ``said``: the name that the caller gave; None: none."""
+    return named(default_for(dest) if said is None else said)
+
+
+def real_name(name: str) -> str:
+    """The name that a record has, for a name or an alias, in any case."""
+    if not isinstance(name, str):
+        raise WrongType(
+            f"committer is a name, not {type(name).__name__}: {name!r:.80}",
+            hint="Pass committer='magic'",
+        )
+    word = name.casefold()
+    word = ALIASES.get(word, word)
+    if word in COMMITTERS:
+        return word
+    import difflib  # late: it loads a lot, and few need it
+
+    known = [*COMMITTERS, *ALIASES]
+    nearest = difflib.get_close_matches(word, known, n=1)
+    raise OptionError(
+        f"committer={name!r} is unknown",
+        hint=(f"Did you mean {nearest[0]!r}? " if nearest else "")
+        + f"There are {', '.join(known)}",
+    )
+
+
+def named(name: str) -> type[JobCommitter]:
+    """The class of a committer."""
+    module, _, attribute = COMMITTERS[real_name(name)].partition(":")
+    return cast("type[JobCommitter]", getattr(import_module(module), attribute))

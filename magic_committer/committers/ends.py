@@ -12,7 +12,7 @@ The commit and the aborts of one handle may be called from several threads, so t
 
 * While one thread commits, no other thread opens, closes, commits or aborts anything of the
   attempt; its call raises. What commit finds at its beginning is what it stores. (It first waits
-  for the files that were closed before, and are still being sent: `closings`.)
+  for the files that were closed before, and are still being sent: `magic.Closings`.)
 * While a thread aborts, no thread commits. Several aborts may run at the same time: each does no
   more than another one.
 * While a thread discards a file, no thread commits: the commit would store what is being removed.
@@ -32,12 +32,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from magic_committer._hints import ANOTHER_ATTEMPT, CLOSE_FIRST
-from magic_committer._patience import cleaning_up, patient
-from magic_committer._quantities import name_some
-from magic_committer._runtime import Runtime
-from magic_committer.commit.fence import Fence
-from magic_committer.commit.pendingset import AttemptSet
+from magic_committer.commit.fence import AttemptSet, Fence
 from magic_committer.errors import (
     FileStillOpen,
     MagicError,
@@ -45,18 +40,20 @@ from magic_committer.errors import (
     TaskFailed,
     WrongProcess,
 )
+from magic_committer.errors.messages import ANOTHER_ATTEMPT, CLOSE_FIRST, name_some
 from magic_committer.hadoop.paths import check_id, check_name, unique_name
 from magic_committer.hadoop.statistics import TASK_ATTEMPT, Statistics
 from magic_committer.options import Options
-from magic_committer.protocol.record import OwnCommit, StartedJob, TaskCommit
-from magic_committer.protocol.rules import Phase
+from magic_committer.protocol.record import OwnCommit, Phase, StartedJob, TaskCommit
+from magic_committer.runtime.components import Runtime
+from magic_committer.runtime.threads import cleaning_up, patient
 from magic_committer.stores.base import Attributes
 from magic_committer.upload import FileState, LocalDirectory, LocalFile, PendingFile, TaskFile
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from magic_committer.committers.manifest.attempt import TreeAttempt
+    from magic_committer.committers.manifest import TreeAttempt
 
 logger = logging.getLogger("magic_committer")
 

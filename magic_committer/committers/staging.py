@@ -47,14 +47,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, NoReturn
 
-from magic_committer._hints import ANOTHER_ATTEMPT
-from magic_committer._runtime import Progress
 from magic_committer.committers.base import Committer
-from magic_committer.committers.magic.attempt import Attempt
+from magic_committer.committers.magic import Attempt
 from magic_committer.errors import OptionError, PathError, TaskFailed, UploadFailed
+from magic_committer.errors.messages import ANOTHER_ATTEMPT
 from magic_committer.hadoop.paths import is_hidden
 from magic_committer.options import BY_PARTITION, Mode, Track
 from magic_committer.protocol.record import TaskCommit
+from magic_committer.runtime.components import Progress
 from magic_committer.stores.base import Attributes
 from magic_committer.stores.urls import url_of
 from magic_committer.upload import FileState, LocalFile

@@ -24,15 +24,16 @@ import inspect
 import pickle
 import traceback
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from magic_committer._runtime import SystemClock
-from magic_committer.errors import CommitIncomplete, TaskFailed, WrongType
+from magic_committer.errors import CommitIncomplete, JobReport, OptionError, TaskFailed, WrongType
 from magic_committer.job import Job, Task
+from magic_committer.options import shown
 from magic_committer.protocol.ledger import StreamBatch
-from magic_committer.protocol.record import JobReport, TaskCommit
+from magic_committer.protocol.record import TaskCommit
+from magic_committer.runtime.components import SystemClock
 
 monotonic = SystemClock().monotonic
 
@@ -219,3 +220,33 @@ def lazy(caller: str, kind: str) -> WrongType:
         f"the function given to {caller} returns a {kind}, whose body nobody runs",
         hint="Write the files inside the function, without yield or await",
     )
+
+
+# What callers of several engines pass -------------------------------------------------------------
+
+
+def whole_number(name: str, given: object, example: str = "3") -> int:
+    """A number of things, 1 or more."""
+    if isinstance(given, bool) or not isinstance(given, int):
+        raise WrongType(f"{name} is a whole number, not {shown(given)}", hint=f"{name}={example}")
+    if given < 1:
+        raise OptionError(f"{name}={given}: it is 1 or more")
+    return given
+
+
+def seconds(name: str, given: object) -> float:
+    """A number of seconds, or of times, above 0."""
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        raise WrongType(f"{name} is a number, not {shown(given)}", hint=f"Pass {name}=3.0")
+    if not given > 0:
+        raise OptionError(f"{name}={given}: it is more than 0")
+    return float(given)
+
+
+def column_names(name: str, given: object) -> tuple[Any, ...]:
+    """Columns that become directories."""
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise WrongType(
+            f"{name} is a list of columns, not {shown(given)}", hint=f"Pass [{given!r}]"
+        )
+    return tuple(given)

@@ -20,10 +20,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from magic_committer.api import attach
-from magic_committer.errors import CommitIncomplete, JobNotFound, JobNotRunning, OutcomeUnknown
+from magic_committer.errors import (
+    CommitIncomplete,
+    JobNotFound,
+    JobNotRunning,
+    JobReport,
+    OutcomeUnknown,
+)
 from magic_committer.job import Job, Task, give_up
 from magic_committer.protocol.ledger import StreamBatch
-from magic_committer.protocol.record import JobReport, TaskCommit
+from magic_committer.protocol.record import TaskCommit
 
 logger = logging.getLogger("magic_committer")
 

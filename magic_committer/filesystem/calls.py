@@ -8,12 +8,12 @@ from os import PathLike
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Literal, overload
 
-from magic_committer._arguments import attributes_of
-from magic_committer._hints import no_attribute
 from magic_committer.committers.base import TaskAttempt
 from magic_committer.errors import MagicError, OptionError, WrongType
+from magic_committer.errors.messages import no_attribute
 from magic_committer.filesystem.sink import KEEP_BYTES_MAX, Sink
 from magic_committer.hadoop.paths import check_name, name_text, parse_url, unique_name
+from magic_committer.options import attributes_of
 from magic_committer.stores.base import Attributes
 from magic_committer.upload import LocalFile, TaskFile, TextUpload
 

@@ -27,8 +27,6 @@ from typing import Any, BinaryIO, NoReturn, cast
 
 from fsspec.spec import AbstractFileSystem
 
-from magic_committer._arguments import attributes_of
-from magic_committer._hints import RELATIVE_NAME
 from magic_committer.errors import (
     NotFound,
     NotYetAnObject,
@@ -38,7 +36,7 @@ from magic_committer.errors import (
     WrongProcess,
     WrongType,
 )
-from magic_committer.file_trees.through_fsspec import ToldFile
+from magic_committer.errors.messages import RELATIVE_NAME
 from magic_committer.filesystem.sink import (
     KEEP_BYTES_MAX,
     PROTOCOL,
@@ -49,8 +47,9 @@ from magic_committer.filesystem.sink import (
     name_below,
 )
 from magic_committer.hadoop.paths import shown
-from magic_committer.options import MiB
+from magic_committer.options import MiB, attributes_of
 from magic_committer.stores.base import Attributes
+from magic_committer.stores.trees.through_fsspec import ToldFile
 from magic_committer.upload import FileState, TaskFile, TextUpload
 from magic_committer.upload.file import Buffer
 

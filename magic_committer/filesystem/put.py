@@ -27,10 +27,8 @@ from mimetypes import guess_type
 from os import PathLike
 from urllib.parse import unquote
 
-from magic_committer._hints import SOURCE_CHANGED
-from magic_committer._quantities import counted, name_some
-from magic_committer._runtime import Progress
 from magic_committer.errors import NotFound, PathError, UploadFailed, WrongType
+from magic_committer.errors.messages import SOURCE_CHANGED, counted, name_some
 from magic_committer.filesystem.sink import Sink
 from magic_committer.hadoop.paths import (
     SUCCESS,
@@ -46,6 +44,7 @@ from magic_committer.hadoop.paths import (
     without_token,
 )
 from magic_committer.options import MiB
+from magic_committer.runtime.components import Progress
 from magic_committer.stores.base import (
     Attributes,
     ObjectSlice,

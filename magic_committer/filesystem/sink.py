@@ -17,7 +17,6 @@ from typing import Any, BinaryIO
 from urllib.parse import unquote
 from weakref import WeakMethod
 
-from magic_committer._runtime import Runtime
 from magic_committer.committers.base import TaskAttempt
 from magic_committer.errors import InvalidRequest, NotFound, OptionError
 from magic_committer.hadoop.manifests import check_file_name
@@ -30,6 +29,7 @@ from magic_committer.hadoop.paths import (
     shown,
 )
 from magic_committer.options import MiB
+from magic_committer.runtime.components import Runtime
 from magic_committer.stores.base import Attributes, ObjectInfo, ObjectStore
 from magic_committer.stores.urls import is_tree, scheme_of, tree_url
 from magic_committer.upload import FileState, PendingFile, TaskFile, UploadStream, pending_of

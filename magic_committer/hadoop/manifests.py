@@ -20,10 +20,16 @@ from urllib.parse import quote, unquote
 from msgspec import Struct
 
 from magic_committer.errors import FormatError, PathError
-from magic_committer.hadoop import json
-from magic_committer.hadoop.fields import Length, Text
-from magic_committer.hadoop.formats import Pending, PendingSet, UploadEtag, decode_pendingset
-from magic_committer.hadoop.json import Invalid
+from magic_committer.hadoop import documents
+from magic_committer.hadoop.documents import (
+    Invalid,
+    Length,
+    Pending,
+    PendingSet,
+    Text,
+    UploadEtag,
+    decode_pendingset,
+)
 from magic_committer.hadoop.paths import (
     MANIFEST_SUFFIX,
     TEMPORARY,
@@ -104,7 +110,7 @@ class _NewDirectory(Struct, frozen=True, gc=False):
     l: Any = None  # noqa: E741 (Hadoop's name)
 
 
-@json.readable
+@documents.readable
 class _ManifestFields(Struct, frozen=True, kw_only=True, rename=_HADOOPS):
     """A manifest as it is written."""
 
@@ -147,7 +153,7 @@ def encode_manifest(manifest: TaskManifest, root: str, attempt_directory: str) -
         iostatistics=dict(manifest.statistics),
     )  # fmt: skip
     try:
-        return json.serialise(document, MANIFEST_BYTES_MAX, sealed=False)
+        return documents.serialise(document, MANIFEST_BYTES_MAX, sealed=False)
     except Invalid as error:
         raise FormatError("its manifest", error.field, error.reason) from None
 
@@ -163,9 +169,9 @@ def decode_manifest(data: bytes, root: str, tasks: str, source: str) -> TaskMani
 
 
 def _read(data: bytes, root: str, tasks: str) -> TaskManifest:
-    document = json.parse(data, _ManifestFields, MANIFEST_BYTES_MAX)
-    json.check_map(document.extra_data, "extraData")
-    json.check_map(document.iostatistics, "iostatistics")
+    document = documents.parse(data, _ManifestFields, MANIFEST_BYTES_MAX)
+    documents.check_map(document.extra_data, "extraData")
+    documents.check_map(document.iostatistics, "iostatistics")
     attempt = document.attempt
     _checked("taskAttemptID", check_id, "attempt", attempt)
     prefix = f"{tasks}/{attempt}/"

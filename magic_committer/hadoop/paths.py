@@ -50,9 +50,9 @@ from pathlib import PurePath
 from typing import Literal
 from urllib.parse import quote, unquote
 
-from magic_committer._hints import RELATIVE_NAME, S3_URL, TOKEN_OUT, swept_there
-from magic_committer._pool import once
 from magic_committer.errors import PathError, WrongType
+from magic_committer.errors.messages import RELATIVE_NAME, S3_URL, TOKEN_OUT, swept_there
+from magic_committer.runtime.threads import once
 from magic_committer.stores.base import KEY_BYTES_MAX
 from magic_committer.stores.urls import is_tree, is_tree_url, tree_url, url_of
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from magic_committer._runtime import Clock
+from magic_committer.runtime.components import Clock
 
 # Hadoop's names (its StoreStatisticNames and CommitterStatisticNames)
 FILES_CREATED = "committer_magic_files_created"

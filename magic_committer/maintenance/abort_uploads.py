@@ -26,20 +26,13 @@ from functools import partial
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 
-from magic_committer._quantities import age_words, counted_are
-from magic_committer._runtime import Progress, Runtime
-from magic_committer.commit import records, steps
-from magic_committer.commit.closed import age_of
-from magic_committer.commit.ready import upload_name
-from magic_committer.commit.upload_state import (
-    Removal,
-    UploadName,
-    UploadRemover,
-    UploadState,
-    looking,
-)
+from magic_committer.commit import register, requests
+from magic_committer.commit.register import age_of
+from magic_committer.commit.sets import upload_name
+from magic_committer.commit.uploads import Removal, UploadName, UploadRemover, UploadState, looking
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import MagicError, OptionError, PathError
+from magic_committer.errors.messages import age_words, counted_are
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.maintenance.inspect import Listing
 from magic_committer.maintenance.reports import LEFTOVER_AFTER_SECONDS, NAMED_MAX, ActionPlan
@@ -54,8 +47,9 @@ from magic_committer.maintenance.uploads import (
     sized,
 )
 from magic_committer.options import Options
-from magic_committer.protocol.keyset import KeySet
+from magic_committer.protocol.plan import KeySet
 from magic_committer.protocol.record import State
+from magic_committer.runtime.components import Progress, Runtime
 from magic_committer.stores.base import FindUpload, UploadPage
 from magic_committer.stores.urls import url_of
 
@@ -338,7 +332,7 @@ class Clearing:
         job.ours = job.swept = False
         try:
             dest = Destination(self._survey.dest.bucket, job.dest)
-            seen = records.read(self._runtime, JobPaths(dest, job.id).record)
+            seen = register.read(self._runtime, JobPaths(dest, job.id).record)
             if seen is None or seen.record.uuid != job.uuid or seen.record.state is State.CLOSED:
                 return ""  # ended by another process meanwhile
             if seen.record.state not in UNDECIDED_OR_UNDONE:
@@ -363,12 +357,12 @@ class Clearing:
             for one in chosen
             if one.owner_class != "hadoop"
         )
-        with closing(steps.each(runtime, works, in_flight=in_flight)) as ended:
+        with closing(requests.each(runtime, works, in_flight=in_flight)) as ended:
             for _, cleared in ended:
                 yield cleared
         # By verbs: the record of its job is read in between, and a batch waits for no such read.
         outcomes = runtime.pool.each(
-            lambda found: steps.by_verbs(runtime, self._clearing(found, job)),
+            lambda found: requests.by_verbs(runtime, self._clearing(found, job)),
             (found for found in chosen if found.owner_class == "hadoop"),
             in_flight=in_flight,
         )
@@ -378,7 +372,7 @@ class Clearing:
 
     def _clearing(
         self, found: FoundUpload, job: DeadJob | None, aborted: bool = False
-    ) -> steps.Steps[Cleared]:
+    ) -> requests.Steps[Cleared]:
         """Look for one upload again; abort it, if it is still open and still old enough. Raises no
         `MagicError`. ``job``: its dead job, which has just been aborted. ``aborted``: an earlier
         try has found it open, and its abort may have taken effect."""
@@ -411,7 +405,7 @@ class Clearing:
 
     def _not_listed(
         self, found: FoundUpload, name: UploadName, job: DeadJob | None, aborted: bool
-    ) -> steps.Steps[Cleared]:
+    ) -> requests.Steps[Cleared]:
         look = yield from looking(self._runtime, name)
         if look.state is UploadState.OPEN:
             return Cleared(found, "left", "no listing shows it, but its parts are there")
@@ -427,7 +421,7 @@ class Clearing:
             paths = JobPaths(Destination(self._survey.dest.bucket, found.dest), found.job)
         except PathError:
             return False  # no job of ours can have that id
-        seen = records.read(self._runtime, paths.record)
+        seen = register.read(self._runtime, paths.record)
         return seen is not None and seen.record.state is not State.CLOSED
 
 

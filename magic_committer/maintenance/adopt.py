@@ -19,7 +19,7 @@ is one swap, and anyone can finish it (docs/recovery.md). Invariants:
   ``completed`` from the start, so nobody can abort it. Only the sweep is left to do; Hadoop's
   `_SUCCESS` stays. The plan that this record names was never stored; every job whose sweep has
   begun looks like this. If only some files of a job are visible, an abort is refused
-  (`magic_committer.commit.published`).
+  (`magic_committer.commit.revert`).
 """
 
 from __future__ import annotations
@@ -29,26 +29,25 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from magic_committer._hints import ENDED_OR_NEVER
-from magic_committer._runtime import Runtime
-from magic_committer.commit import probe, records
+from magic_committer.commit import probe, register
 from magic_committer.commit.outcome import end
-from magic_committer.commit.published import committed_by_hadoop
+from magic_committer.commit.revert import committed_by_hadoop
 from magic_committer.committers.magic import MagicCommitter
-from magic_committer.errors import JobError, JobExists, JobNotFound, OutcomeUnknown, PathError
+from magic_committer.errors import (
+    Decider,
+    JobError,
+    JobExists,
+    JobNotFound,
+    OutcomeUnknown,
+    PathError,
+)
+from magic_committer.errors.messages import DEAD_AFTER, ENDED_OR_NEVER, Remedy
 from magic_committer.hadoop.paths import JOB_PREFIX, PENDINGSET_SUFFIX, Destination, JobPaths
 from magic_committer.maintenance.inspect import Listing, directories, measure, with_token
 from magic_committer.maintenance.reports import Adoption, refuse_younger
 from magic_committer.options import Options
-from magic_committer.protocol.record import (
-    USUAL_TERMS,
-    Decider,
-    JobRecord,
-    ObjectRef,
-    StartedJob,
-    State,
-)
-from magic_committer.remedy import DEAD_AFTER, Remedy
+from magic_committer.protocol.record import USUAL_TERMS, JobRecord, ObjectRef, StartedJob, State
+from magic_committer.runtime.components import Runtime
 from magic_committer.stores.urls import is_tree
 from magic_committer.upload import BlockSource
 
@@ -88,7 +87,7 @@ def adopt_job(
         trial.abort_job(role="recovery")
     record = _record(runtime, dest, adoption)
     try:
-        records.create(runtime, JobPaths(dest, job_id).record, record)
+        register.create(runtime, JobPaths(dest, job_id).record, record)
     except JobExists as error:
         raise _ours(dest, job_id, error.message) from error
     except OutcomeUnknown as error:
@@ -151,7 +150,7 @@ def _look(runtime: Runtime, dest: Destination, job_id: str, dead_after: float) -
 
 
 def _refuse_ours(runtime: Runtime, paths: JobPaths) -> None:
-    seen = records.read(runtime, paths.record)
+    seen = register.read(runtime, paths.record)
     if seen is not None:
         message = f"job {paths.job_id!r} has a record, it is {seen.record.state}"
         raise _ours(paths.dest, paths.job_id, message)

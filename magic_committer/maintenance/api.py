@@ -19,23 +19,20 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Unpack
 
-from magic_committer import _wiring
-from magic_committer._arguments import checkpoint_of, options_of, s3_of
-from magic_committer._hints import ENDED_OR_NEVER
-from magic_committer._patience import patient
-from magic_committer._runtime import ProgressFunction, Runtime, no_progress
-from magic_committer.commit import records
-from magic_committer.commit.batches import Ledgers
-from magic_committer.commit.closed import FORGET_AFTER_SECONDS, FORGET_GIVEN_AFTER_SECONDS
-from magic_committer.commit.job_commit import runs_of
+from magic_committer.commit import register
+from magic_committer.commit.driver import runs_of
+from magic_committer.commit.register import FORGET_AFTER_SECONDS, FORGET_GIVEN_AFTER_SECONDS
+from magic_committer.commit.stream import Ledgers
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import (
     FormatError,
     JobNotFound,
     JobNotRunning,
+    JobReport,
     OutcomeUnknown,
     PathError,
 )
+from magic_committer.errors.messages import ENDED_OR_NEVER
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.maintenance.abort_uploads import OpenUploads
 from magic_committer.maintenance.adopt import adopt_job
@@ -55,9 +52,12 @@ from magic_committer.maintenance.reports import (
     seconds,
 )
 from magic_committer.maintenance.uploads import Filters
-from magic_committer.options import Options, S3Options, S3Place
-from magic_committer.protocol.ledger import StreamBatch
-from magic_committer.protocol.record import JobReport, State
+from magic_committer.options import Options, S3Options, S3Place, options_of, s3_of
+from magic_committer.protocol.ledger import StreamBatch, checkpoint_of
+from magic_committer.protocol.record import State
+from magic_committer.runtime import wiring
+from magic_committer.runtime.components import ProgressFunction, Runtime, no_progress
+from magic_committer.runtime.threads import patient
 from magic_committer.stores.urls import is_tree
 
 logger = logging.getLogger("magic_committer")
@@ -261,7 +261,7 @@ def abort(
         StoreError, WrongType, PathError, OptionError: as for `start`.
     """
     runtime, destination = _reach(dest, s3_of(s3, place), progress)
-    seen = records.read(runtime, JobPaths(destination, job_id).record)
+    seen = register.read(runtime, JobPaths(destination, job_id).record)
     if seen is None:
         raise JobNotFound(
             f"there is no job {job_id!r} under {destination.url}",
@@ -542,12 +542,12 @@ def abort_jobs_of(
     return reports
 
 
-def _has_ended(runtime: Runtime, seen: records.Seen) -> bool:
+def _has_ended(runtime: Runtime, seen: register.Seen) -> bool:
     """Whether a job's own process has ended it, and deleted its record, since it was seen."""
-    now = records.read(runtime, seen.key)
+    now = register.read(runtime, seen.key)
     return now is None or now.record.uuid != seen.record.uuid
 
 
 def _reach(dest: str, s3: S3Options, progress: ProgressFunction) -> tuple[Runtime, Destination]:
     destination = Destination.parse(dest)
-    return _wiring.runtime_for(destination.bucket, s3, progress), destination
+    return wiring.runtime_for(destination.bucket, s3, progress), destination

@@ -22,13 +22,11 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import cast
 
-from magic_committer._quantities import age_words
-from magic_committer._runtime import Runtime
-from magic_committer.commit import records, steps
-from magic_committer.commit.closed import age_of
-from magic_committer.commit.ready import from_pending
+from magic_committer.commit import register, requests
+from magic_committer.commit.register import age_of
 from magic_committer.commit.revert import delete_if_same
-from magic_committer.commit.upload_state import (
+from magic_committer.commit.sets import from_pending
+from magic_committer.commit.uploads import (
     Removal,
     Removed,
     UploadLook,
@@ -44,6 +42,7 @@ from magic_committer.errors import (
     NotSupported,
     StoreError,
 )
+from magic_committer.errors.messages import age_words
 from magic_committer.hadoop.paths import RECORD, SAVED_SUFFIXES, TEMPORARY, Destination, owner_of
 from magic_committer.maintenance.ending import recover_job
 from magic_committer.maintenance.inspect import Listing, directories, each, pendings_of
@@ -56,6 +55,7 @@ from magic_committer.maintenance.uploads import (
 )
 from magic_committer.options import Options
 from magic_committer.protocol.record import JOB_METADATA, State
+from magic_committer.runtime.components import Runtime
 from magic_committer.stores.base import DirectoryStore, ObjectInfo
 from magic_committer.stores.urls import is_tree
 
@@ -110,7 +110,7 @@ class Cleaning:
             self._errors.append(f"uploads could not be listed: {error}")
         for directory in directories(self.runtime, self.dest.jobs_prefix):
             try:
-                seen = records.read(self.runtime, f"{directory}{RECORD}")
+                seen = register.read(self.runtime, f"{directory}{RECORD}")
                 if seen is None:
                     self._litter(directory, known_over="")
                 elif seen.record.state is State.CLOSED:
@@ -139,7 +139,7 @@ class Cleaning:
         if self._counts[what] <= NAMED_MAX:
             self._did.append(line)
 
-    def _recover(self, directory: str, seen: records.Seen) -> None:
+    def _recover(self, directory: str, seen: register.Seen) -> None:
         running = seen.record.state is State.RUNNING  # then `recover_job` asks for its age
         if not running and self._is_young(directory):
             self._counts["jobs_left"] += 1
@@ -169,7 +169,7 @@ class Cleaning:
     def _is_young(self, directory: str) -> bool:
         return Listing(self.runtime, directory).to_end().age < self.limits.leftover_after
 
-    def _forget(self, seen: records.Seen) -> None:
+    def _forget(self, seen: register.Seen) -> None:
         """Delete a closed record that is old enough."""
         age = age_of(seen.seen_at, seen.last_modified)
         self._left_ages.setdefault(seen.record.uuid, age)
@@ -179,7 +179,7 @@ class Cleaning:
         # The second call deletes on a store without conditional delete.
         if (
             self.dry_run
-            or records.remove(self.runtime, seen)
+            or register.remove(self.runtime, seen)
             or delete_if_same(self.runtime, seen.key, seen.etag)
         ):
             self._note(
@@ -249,7 +249,7 @@ class Cleaning:
         again."""
         if token not in self._over:
             directory = key[: key.index("/", len(self.dest.jobs_prefix)) + 1]
-            seen = records.read(self.runtime, f"{directory}{RECORD}")
+            seen = register.read(self.runtime, f"{directory}{RECORD}")
             if seen is not None and seen.record.uuid == token:
                 return False
             self._over.add(token)
@@ -274,12 +274,12 @@ class Cleaning:
         # One after the other, by verbs: this is a thread of the pool, and a thread that waits for
         # others of its pool may wait for ever.
         ends = [
-            self._removed(one, steps.by_verbs(self.runtime, self._to_remove(one)(False)))
+            self._removed(one, requests.by_verbs(self.runtime, self._to_remove(one)(False)))
             for one in uploads
         ]
         return ends.count(Removal.ABORTED), Removal.LEFT in ends
 
-    def _to_remove(self, upload: UploadName) -> steps.Start[UploadLook | Removed]:
+    def _to_remove(self, upload: UploadName) -> requests.Start[UploadLook | Removed]:
         """Begins to abort an upload, unless it has ended. A dry run only looks."""
         if self.dry_run:
             return to_look(self.runtime, upload)
@@ -339,7 +339,7 @@ class Cleaning:
         removals = ((upload, self._to_remove(upload)) for upload in doomed())
         try:
             with closing(
-                steps.each(self.runtime, removals, in_flight=self.options.commit_threads)
+                requests.each(self.runtime, removals, in_flight=self.options.commit_threads)
             ) as ended:
                 for upload, end in ended:
                     if self._removed(upload, end) is Removal.ABORTED:

@@ -44,10 +44,8 @@ from typing import Any, TypeVar
 
 import orjson
 
-from magic_committer._quantities import age_words, counted, name_some, pending_words
-from magic_committer._runtime import Runtime
-from magic_committer.commit import records, steps
-from magic_committer.commit.batches import Ledgers, publish_batch
+from magic_committer.commit import register, requests
+from magic_committer.commit.gather import ACCEPT_EACH, Prospect
 from magic_committer.commit.outcome import (
     committed_by_marker,
     dead,
@@ -55,12 +53,11 @@ from magic_committer.commit.outcome import (
     look_again,
     outcome_of,
 )
-from magic_committer.commit.prepare import ACCEPT_EACH, Prospect
-from magic_committer.commit.published import refuse_if_published
-from magic_committer.commit.ready import ReadyUpload, from_pending
-from magic_committer.commit.revert import delete_if_same
+from magic_committer.commit.revert import delete_if_same, refuse_if_published
+from magic_committer.commit.sets import ReadyUpload, from_pending
+from magic_committer.commit.stream import Ledgers, publish_batch
 from magic_committer.commit.sweep import job_records
-from magic_committer.commit.upload_state import (
+from magic_committer.commit.uploads import (
     Removal,
     Removed,
     UploadLook,
@@ -82,6 +79,7 @@ from magic_committer.errors import (
     JobExists,
     JobNotFound,
     JobNotRunning,
+    JobReport,
     MagicError,
     NotFound,
     NotSupported,
@@ -91,6 +89,15 @@ from magic_committer.errors import (
     PreconditionFailed,
     StoreError,
     WriteConflict,
+)
+from magic_committer.errors.messages import (
+    DEAD_AFTER,
+    Call,
+    Remedy,
+    age_words,
+    counted,
+    name_some,
+    pending_words,
 )
 from magic_committer.hadoop.paths import (
     MAGIC_JOB_PREFIX,
@@ -121,17 +128,16 @@ from magic_committer.maintenance.reports import (
     refuse_younger,
 )
 from magic_committer.options import FAILING, Options
-from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.ledger import StreamBatch
+from magic_committer.protocol.plan import KeySet
 from magic_committer.protocol.record import (
     JOB_METADATA,
     RECORD_BYTES_MAX,
     USUAL_TERMS,
-    JobReport,
     StartedJob,
     State,
 )
-from magic_committer.remedy import DEAD_AFTER, Call, Remedy
+from magic_committer.runtime.components import Runtime
 from magic_committer.stores.base import ObjectInfo, same_etag, uploads
 from magic_committer.upload import BlockSource
 
@@ -177,7 +183,7 @@ class Ending:
     adopt: bool = False
     dead_after: float | None = None
     verb: Call = "abort"
-    seen: records.Seen | None = None
+    seen: register.Seen | None = None
     adoption: Adoption | None = None
 
     def commit(
@@ -312,8 +318,8 @@ class Ending:
         except JobNotFound as error:
             raise self._not_found() from error
 
-    def _read(self) -> records.Seen | None:
-        return records.read(self.runtime, JobPaths(self.dest, self.job_id).record)
+    def _read(self) -> register.Seen | None:
+        return register.read(self.runtime, JobPaths(self.dest, self.job_id).record)
 
     def _adopt(self, *, dry_run: bool) -> Adoption:
         return adopt_job(
@@ -331,7 +337,7 @@ class Ending:
             hint=f"There are: {name_some(ids, IDS_MAX)}" if ids else "There is none at all",
         )
 
-    def _take(self) -> records.Seen:
+    def _take(self) -> register.Seen:
         """The job's record, after it was adopted if it has to be."""
         if self.adoption is not None:
             self._adopt(dry_run=False)
@@ -513,7 +519,7 @@ def recover_job(
     found = ""
     last: MagicError | None = None
     for _ in range(LOOKS_MAX):
-        seen = records.read(runtime, key)
+        seen = register.read(runtime, key)
         if seen is None:
             return _absent(runtime, dest, job_id, found, dry_run)
         state = seen.record.state
@@ -544,7 +550,7 @@ def recover_job(
 def _planned(
     runtime: Runtime,
     dest: Destination,
-    seen: records.Seen,
+    seen: register.Seen,
     recovery: Recovery,
     accept: Collection[str],
     leave_visible: bool,
@@ -617,7 +623,7 @@ class GivingUp:
         more |= {**self.counts, "dry_run": self.dry_run}
         return GivenUp(self.job_id, self.dest.url, str(found), str(state), **more)
 
-    def readable(self, seen: records.Seen, dead_after: float) -> GivenUp:
+    def readable(self, seen: register.Seen, dead_after: float) -> GivenUp:
         """Give up a job whose record can be read, if it cannot be undone."""
         found, why = seen.record.state, ""
         if found is State.CLOSED:
@@ -628,7 +634,7 @@ class GivingUp:
             report, why = self._undo(seen)
             if report is not None:
                 return self.told(found, report.state, outcome=report.outcome, report=report)
-            now = records.read(self.runtime, seen.key)
+            now = register.read(self.runtime, seen.key)
             if now is None or now.record.state is State.CLOSED:
                 state = now.record.state if now else State.ABSENT
                 return self.told(found, state, outcome=outcome_of(now.record) if now else "")
@@ -669,7 +675,7 @@ class GivingUp:
                 continue
             self.others.add(key.split("/")[-2].removeprefix(MAGIC_JOB_PREFIX))
             with suppress(FormatError, InvalidRequest):  # InvalidRequest: too large for a record
-                if (seen := records.read(self.runtime, key)) is not None:
+                if (seen := register.read(self.runtime, key)) is not None:
                     self.others.add(seen.record.uuid)
         in_metadata = (stored.metadata or {}).get(JOB_METADATA, "")
         self.uuids = set(filter(self._may_be_ours, (self.job_id, in_metadata)))
@@ -690,7 +696,7 @@ class GivingUp:
             way = Remedy("force_abort", self.dest.url, self.job_id, known, {DEAD_AFTER: 0})
             refuse_younger(self.job_id, age, dead_after, f"it may be alive, {why}", way)
 
-    def _undo(self, seen: records.Seen) -> tuple[JobReport | None, str]:
+    def _undo(self, seen: register.Seen) -> tuple[JobReport | None, str]:
         """Abort or undo the job in the usual way. Gives its report, or what keeps it from being
         undone. If nobody knows what its record says, the error goes on: nothing is given up."""
         try:
@@ -741,13 +747,13 @@ class GivingUp:
         """End the job's uploads and go on after single failures; with ``dry_run``, only look at
         them. Those of a listing come second: the sets have told the UUIDs by then."""
         runtime, remover = self.runtime, UploadRemover(self.runtime)
-        begin: Callable[[UploadName], steps.Start[UploadLook | Removed]] = (
+        begin: Callable[[UploadName], requests.Start[UploadLook | Removed]] = (
             partial(to_look, runtime) if self.dry_run else remover.to_remove
         )
         for targets in (self._by_sets(), self._by_name()):
             works = ((one, begin(one)) for one in targets if self.known.add(one.name))
             with (
-                closing(steps.each(runtime, works, in_flight=IN_FLIGHT)) as ended,
+                closing(requests.each(runtime, works, in_flight=IN_FLIGHT)) as ended,
                 closing(runtime.pool.each(self._fate, ended, in_flight=IN_FLIGHT)) as fates,
             ):
                 for outcome in fates:
@@ -866,7 +872,7 @@ class GivingUp:
             raise
         body = orjson.dumps({_CLAIM: self.runtime.ids()})
         metadata = {JOB_METADATA: min(self.uuids)} if self.uuids else None
-        for wanted in (etag, records.other_quoting(etag)):  # Ceph RGW knows unquoted ETags only
+        for wanted in (etag, register.other_quoting(etag)):  # Ceph RGW knows unquoted ETags only
             try:
                 written = self.runtime.store.put(self.key, body, metadata=metadata, if_match=wanted)
                 return written.etag
@@ -880,7 +886,7 @@ class GivingUp:
 
     def remove_record(self, claimed: str) -> None:
         """Delete the claim. Repeatable; after a `StoreError` it may still be there."""
-        for wanted in (claimed, records.other_quoting(claimed)):
+        for wanted in (claimed, register.other_quoting(claimed)):
             try:
                 self.runtime.store.delete_one(self.key, if_match=wanted)
                 return
@@ -924,7 +930,7 @@ def give_up_job(
         if stored.size > RECORD_BYTES_MAX:
             why = f"has {stored.size} bytes: no record has over {RECORD_BYTES_MAX}"
             raise FormatError(key, "", why)
-        seen = records.read(runtime, key)
+        seen = register.read(runtime, key)
     except FormatError as error:
         return giving.unreadable(stored, error, dead_after)
     if seen is None:

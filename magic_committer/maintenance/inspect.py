@@ -13,23 +13,24 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, TypeVar
 
-from magic_committer._pool import Outcome
-from magic_committer._quantities import age_words, counted, counted_are
-from magic_committer._runtime import Progress, Runtime
-from magic_committer.commit import records
-from magic_committer.commit.closed import age_of
-from magic_committer.commit.load import (
+from magic_committer.commit import register
+from magic_committer.commit.outcome import outcome_of
+from magic_committer.commit.register import age_of
+from magic_committer.commit.sets import (
+    EXTRA_ABORTED,
+    EXTRA_JOB,
     LOADING_SETS_MAX,
     Owns,
     StoredSource,
     each_listed,
+    is_tombstone,
     load_plan,
     set_bytes_max,
+    upload_name,
 )
-from magic_committer.commit.outcome import outcome_of
-from magic_committer.commit.ready import EXTRA_ABORTED, EXTRA_JOB, is_tombstone, upload_name
-from magic_committer.commit.upload_state import UploadState, lacks_parts, upload_state
+from magic_committer.commit.uploads import UploadState, lacks_parts, upload_state
 from magic_committer.errors import (
+    Decider,
     FormatError,
     MagicError,
     NotFound,
@@ -38,8 +39,15 @@ from magic_committer.errors import (
     StoreError,
     Unanswered,
 )
-from magic_committer.hadoop import json
-from magic_committer.hadoop.formats import Pending, decode_pending
+from magic_committer.errors.messages import age_words, counted, counted_are
+from magic_committer.hadoop import documents
+from magic_committer.hadoop.documents import (
+    OwnDocument,
+    Pending,
+    decode_pending,
+    read_document,
+    read_fields,
+)
 from magic_committer.hadoop.manifests import decode_set
 from magic_committer.hadoop.paths import (
     ALIVE,
@@ -55,16 +63,16 @@ from magic_committer.hadoop.paths import (
     is_control_element,
 )
 from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS, NAMED_MAX, FoundJob
-from magic_committer.protocol.keyset import KeySet
+from magic_committer.protocol.plan import KeySet
 from magic_committer.protocol.record import (
     JOB_METADATA,
     TASK_METADATA,
-    Decider,
     JobRecord,
     StartedJob,
     State,
 )
-from magic_committer.protocol.strict import OwnDocument, read_document, read_fields
+from magic_committer.runtime.components import Progress, Runtime
+from magic_committer.runtime.threads import Outcome
 from magic_committer.stores.base import ObjectInfo, uploads
 from magic_committer.stores.urls import url_of
 
@@ -80,7 +88,7 @@ SIGN_BYTES_MAX = 64 * 1024
 SIGN_VERSION = 1
 
 
-@json.readable
+@documents.readable
 class Sign(OwnDocument, frozen=True):
     """The content of ``_alive.json``: which process last said that a job lives."""
 
@@ -268,7 +276,7 @@ class PlanProgress:
     why: str = ""
 
 
-def progress_of(runtime: Runtime, dest: Destination, seen: records.Seen) -> PlanProgress:
+def progress_of(runtime: Runtime, dest: Destination, seen: register.Seen) -> PlanProgress:
     """Look for each upload of the plan: open, visible, or neither. A listing of the uploads is only
     a hint: `upload_state` is asked for each one that it does not show. StoreError, FormatError: the
     plan or a pendingset cannot be read, perhaps because the job has moved on; or the store does not
@@ -330,7 +338,7 @@ def inspect_one(
     job_id, below = directory[len(jobs) : -1], directory[len(dest.prefix) :]
     found = FoundJob(job_id, dest.url, "unreadable", directory=below)
     try:
-        seen = None if older else records.read(runtime, f"{directory}{RECORD}")
+        seen = None if older else register.read(runtime, f"{directory}{RECORD}")
         if seen is None:
             return _without_record(runtime, found, directory)
         return _with_record(runtime, dest, found, seen, dead_after)
@@ -371,7 +379,7 @@ def _carries_token(runtime: Runtime, info: ObjectInfo) -> bool:
 
 
 def _with_record(
-    runtime: Runtime, dest: Destination, found: FoundJob, seen: records.Seen, dead_after: float
+    runtime: Runtime, dest: Destination, found: FoundJob, seen: register.Seen, dead_after: float
 ) -> FoundJob:
     record, who, progress = seen.record, seen.record.decider, None
     job = StartedJob.attached(record, dest.url, "")

@@ -24,10 +24,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from magic_committer._runtime import Clock
-from magic_committer._wiring import BucketSettings
-from magic_committer.commit.steps import again
+from magic_committer.commit.requests import again
 from magic_committer.errors import MagicError, OptionError
+from magic_committer.runtime.components import Clock
+from magic_committer.runtime.wiring import BucketSettings
 
 RULE_ID = "magic-committer-abort-incomplete-uploads"
 """The id of the rule for a whole bucket. The id of a rule for a prefix contains it."""

@@ -11,15 +11,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from magic_committer import _wiring
-from magic_committer._quantities import age_words, counted, name_some
-from magic_committer._runtime import no_progress
-from magic_committer.errors import JobTooYoung, OptionError
+from magic_committer.errors import JobReport, JobTooYoung, OptionError, Told
+from magic_committer.errors.messages import Remedy, age_words, counted, name_some
 from magic_committer.hadoop.paths import Destination
 from magic_committer.options import S3Options
-from magic_committer.protocol.record import JobReport
-from magic_committer.remedy import Remedy
-from magic_committer.report import Told
+from magic_committer.runtime import wiring
+from magic_committer.runtime.components import no_progress
 
 if TYPE_CHECKING:
     from magic_committer.maintenance.ending import Ending
@@ -239,7 +236,7 @@ class FoundJob(Told):
             raise OptionError("this job was not found by `inspect`: only its values are known")
         limit = None if dead_after is None else seconds("dead_after", dead_after)
         dest = Destination.parse(self.dest)
-        runtime = _wiring.runtime_for(dest.bucket, self._s3, no_progress)
+        runtime = wiring.runtime_for(dest.bucket, self._s3, no_progress)
         return Ending(runtime, dest, self.id, adopt, limit)
 
 

@@ -41,17 +41,15 @@ from hashlib import blake2b
 from itertools import islice
 from typing import Any, Literal, NamedTuple, get_args
 
-from magic_committer._quantities import age_words, bytes_words, counted
-from magic_committer._runtime import Progress, Runtime
-from magic_committer.commit import records, steps
-from magic_committer.commit.closed import age_of
+from magic_committer.commit import requests
 from magic_committer.commit.probe import hides_uploads
-from magic_committer.commit.ready import from_pending, upload_name
-from magic_committer.commit.records import Seen
-from magic_committer.commit.steps import Ahead
-from magic_committer.commit.upload_state import UploadName, to_look
+from magic_committer.commit.register import Seen, age_of, read
+from magic_committer.commit.requests import Ahead
+from magic_committer.commit.sets import from_pending, upload_name
+from magic_committer.commit.uploads import UploadName, to_look
 from magic_committer.errors import FormatError, MagicError, OptionError, PathError, StoreError
-from magic_committer.hadoop.formats import Pending
+from magic_committer.errors.messages import age_words, bytes_words, counted
+from magic_committer.hadoop.documents import Pending
 from magic_committer.hadoop.paths import (
     JOB_PREFIX,
     MAGIC,
@@ -66,8 +64,9 @@ from magic_committer.maintenance.reports import (
     LEFTOVER_AFTER_SECONDS,
     NAMED_MAX,
 )
-from magic_committer.protocol.keyset import KeySet
+from magic_committer.protocol.plan import KeySet
 from magic_committer.protocol.record import JOB_METADATA, State
+from magic_committer.runtime.components import Progress, Runtime
 from magic_committer.stores.base import ObjectInfo, UploadInfo
 from magic_committer.stores.urls import url_of
 
@@ -354,7 +353,7 @@ class Places:
 
     def _read(self, place: tuple[str, str]) -> Seen | None:
         prefix, directory = place
-        seen = records.read(self._runtime, f"{directory}{RECORD}")
+        seen = read(self._runtime, f"{directory}{RECORD}")
         if seen is not None:
             dest = Destination(self._runtime.store.bucket, prefix)
             if seen.record.paths(dest).record != seen.key:
@@ -619,7 +618,7 @@ class Survey:
                 note = f"it may be of {what}, which changed {age_words(age)} ago{read}"
                 yield _verdict("foreign", near=age < self.dead_after or not whole, note=note)
 
-    def _job_age(self, seen: records.Seen) -> float:
+    def _job_age(self, seen: Seen) -> float:
         dest = Destination(self.dest.bucket, _dest_of(seen))
         paths, there = seen.record.paths(dest), self.places.known[dest.prefix].directories
         age = there[paths.directory].age
@@ -637,7 +636,7 @@ def _rank(verdict: FoundUpload) -> tuple[int, bool]:
     return {"live": 0, "unknown": 1, "hadoop": 2, "orphan": 4, "foreign": 5}[name], True
 
 
-def _dest_of(seen: records.Seen) -> str:
+def _dest_of(seen: Seen) -> str:
     """The prefix of the destination of a record."""
     return directory_of(seen.key.removesuffix(f"/{RECORD}"))
 
@@ -650,7 +649,7 @@ def sized(runtime: Runtime, page: list[FoundUpload], in_flight: int) -> list[Fou
         for number, found in enumerate(page)
     )
     told: dict[int, FoundUpload] = {}
-    with closing(steps.each(runtime, looks, in_flight=in_flight)) as ended:
+    with closing(requests.each(runtime, looks, in_flight=in_flight)) as ended:
         for number, look in ended:
             found = page[number]
             if look.error is not None and not look.ended:

@@ -23,7 +23,7 @@ Invariants:
 * A published batch is passed over only for the checkpoint that published it. A copied checkpoint
   has the same query id, and other rows. A claim holds its job's checkpoint, and ``done`` keeps it.
 
-Pure: requests are in `magic_committer.commit.batches`.
+Pure: requests are in `magic_committer.commit.stream`.
 """
 
 from __future__ import annotations
@@ -37,10 +37,16 @@ from msgspec import field
 from msgspec.structs import replace
 
 from magic_committer.errors import FormatError, OptionError, PathError, WrongType
-from magic_committer.hadoop import json
-from magic_committer.hadoop.json import INT64_MAX
+from magic_committer.hadoop import documents
+from magic_committer.hadoop.documents import (
+    INT64_MAX,
+    OwnDocument,
+    plain,
+    read_document,
+    read_fields,
+)
 from magic_committer.hadoop.paths import check_id
-from magic_committer.protocol.strict import OwnDocument, plain, read_document, read_fields
+from magic_committer.options import shown
 
 LEDGER_VERSION = 1
 LEDGER_BYTES_MAX = 16 * 1024
@@ -52,7 +58,7 @@ _UUID = re.compile(r"[0-9a-f]{32}")
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
-@json.readable
+@documents.readable
 class StreamBatch(OwnDocument, frozen=True):
     """One micro-batch of a streaming query::
 
@@ -100,7 +106,7 @@ def hash_of(checkpoint: str) -> str:
     return sha256(same.encode()).hexdigest()
 
 
-@json.readable
+@documents.readable
 class Claim(OwnDocument, frozen=True):
     """Who may publish the next batch. ``checkpoint``: as in `JobRecord`."""
 
@@ -110,7 +116,7 @@ class Claim(OwnDocument, frozen=True):
     checkpoint: str = ""
 
 
-@json.readable
+@documents.readable
 class Ledger(OwnDocument, frozen=True):
     """The content of a ledger. ``nonce`` is fresh in every version. ``done``: the last published
     batch, None if there is none; ``done_by``: the UUID of the job that published it; and
@@ -213,3 +219,29 @@ def next_move(ledger: Ledger | None, number: int, uuid: str) -> Move:
     if ledger.claim.uuid != uuid:
         return Move.SETTLE
     return Move.DECIDE if ledger.claim.number == number else Move.CLAIM
+
+
+# What callers pass, checked -----------------------------------------------------------------------
+
+
+def batch_of(batch: StreamBatch | None) -> StreamBatch | None:
+    """The micro-batch to commit; None if the job belongs to no streaming query."""
+    if isinstance(batch, StreamBatch | None):
+        return batch
+    number = batch if isinstance(batch, int) and not isinstance(batch, bool) else 7
+    raise WrongType(
+        f"batch takes magic_committer.StreamBatch, not {shown(batch)}",
+        hint=f"Pass batch=magic_committer.StreamBatch(query, {number}), with the id of the query",
+    )
+
+
+def checkpoint_of(checkpoint: str | None) -> str:
+    """What a record holds of a streaming query's checkpoint; "" if the caller gave none."""
+    if checkpoint is None:
+        return ""
+    if isinstance(checkpoint, str) and checkpoint:
+        return hash_of(checkpoint)
+    raise WrongType(
+        f"checkpoint is the text that names a query's checkpoint, not {shown(checkpoint)}",
+        hint="Pass checkpoint='s3://bucket/checkpoint', the same in every run of the query",
+    )

@@ -26,17 +26,25 @@ Invariants:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from enum import StrEnum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum, StrEnum
 from functools import lru_cache
-from typing import Any, get_args
+from typing import Any, Protocol, SupportsIndex, TypeVar, get_args
 
 import orjson
 from msgspec import structs
 
-from magic_committer._pool import once
-from magic_committer.errors import FormatError, OptionError
-from magic_committer.hadoop import json
+from magic_committer.errors import Decider, FormatError, OptionError, WrongType
+from magic_committer.hadoop import documents
+from magic_committer.hadoop.documents import (
+    OwnDocument,
+    given_dict,
+    plain,
+    read_document,
+    read_fields,
+    refuse_missing,
+)
 from magic_committer.hadoop.paths import WAITING_COMMITTERS, Destination, JobPaths
 from magic_committer.options import (
     Accept,
@@ -45,18 +53,10 @@ from magic_committer.options import (
     EtagForm,
     Mode,
     Track,
+    shown,
 )
 from magic_committer.protocol.ledger import StreamBatch, check_checkpoint
-from magic_committer.protocol.strict import (
-    OwnDocument,
-    given_dict,
-    plain,
-    read_document,
-    read_fields,
-    refuse_missing,
-)
-from magic_committer.report import Decider as Decider
-from magic_committer.report import JobReport as JobReport
+from magic_committer.runtime.threads import once
 from magic_committer.stores.base import ChecksumAlgorithm, same_etag, same_time
 from magic_committer.stores.urls import is_tree
 
@@ -140,7 +140,7 @@ PLANNED = frozenset({State.COMMITTING, State.COMPLETED, State.REVERTING, State.R
 # The record ---------------------------------------------------------------------------------------
 
 
-@json.readable
+@documents.readable
 class Terms(OwnDocument, frozen=True):
     """What a job was started with. The record fixes it; it is the same for everyone who
     attaches. ``committer``: the name of the protocol that makes its files visible."""
@@ -178,7 +178,7 @@ USUAL_TERMS = Terms("append", "listing", "s3", True, "auto", "objects", "on")
 """Those of a job of which nothing is known."""
 
 
-@json.readable
+@documents.readable
 class ObjectRef(OwnDocument, frozen=True):
     """One exact version of an object. ``etag``: "" means that there was no object. ``modified``:
     Last-Modified, in seconds by the store's clock; 0.0 means: not known. Objects with the same
@@ -196,7 +196,7 @@ class ObjectRef(OwnDocument, frozen=True):
         )
 
 
-@json.readable
+@documents.readable
 class JobRecord(OwnDocument, frozen=True):
     """The content of ``_job.json``.
 
@@ -287,7 +287,7 @@ def _job_paths(
 # Values that travel -------------------------------------------------------------------------------
 
 
-@json.readable
+@documents.readable
 class StartedJob(OwnDocument, frozen=True, dict=True, omit_defaults=False):
     """A started job as its processes know it: plain data.
 
@@ -345,7 +345,7 @@ class StartedJob(OwnDocument, frozen=True, dict=True, omit_defaults=False):
         )
 
 
-@json.readable
+@documents.readable
 class TaskCommit(OwnDocument, frozen=True):
     """What a committed attempt tells the driver. It is small, pickles, and is JSON by `to_dict`.
 
@@ -396,3 +396,224 @@ class TaskCommit(OwnDocument, frozen=True):
 class OwnCommit(TaskCommit, frozen=True):
     """A result that stays in the process that got it and commits the job next: nothing comes
     between."""
+
+
+# The rules that decide ----------------------------------------------------------------------------
+#
+# The rules that decide, pure: the next step for a record, and what may be undone.
+#
+# Every process that reads a record obeys it: the driver that decided, another driver, a recovery,
+# an abort. So one function, `next_step`, says what follows from a state. Each of its steps is
+# repeatable, and several processes may do it at once (protocol.md, "The job record").
+
+
+class Step(Enum):
+    """What to do with a stored record."""
+
+    DECIDE = "decide"
+    """The job runs: a driver may commit it, anyone may abort it."""
+    COMPLETE = "complete"
+    """Complete the plan's uploads, then swap to ``completed``."""
+    FINISH = "finish"
+    """Delete what is replaced, write `_SUCCESS`, sweep; then delete the record or close it."""
+    REVERT = "revert"
+    """Undo the plan's uploads, then swap to ``reverted``."""
+    SWEEP = "sweep"
+    """Abort what is left; then delete the record or close it."""
+    TELL = "tell"
+    """The job has ended: tell its outcome."""
+    ASK_MARKER = "ask marker"
+    """There is no record: only `_SUCCESS` may tell the outcome (I10)."""
+
+
+_STEPS = {
+    State.RUNNING: Step.DECIDE,
+    State.COMMITTING: Step.COMPLETE,
+    State.COMPLETED: Step.FINISH,
+    State.REVERTING: Step.REVERT,
+    State.REVERTED: Step.SWEEP,
+    State.ABORTING: Step.SWEEP,
+    State.CLOSED: Step.TELL,
+    State.ABSENT: Step.ASK_MARKER,
+}
+
+
+def next_step(state: State) -> Step:
+    """The next step for a record in a state; `State.ABSENT` means: no record. Pure."""
+    return _STEPS[state]
+
+
+def may_take_claim(state: State) -> bool:
+    """Whether the next run of a streaming query may take the ledger's claim from a job: nothing of
+    that job will be published. Pure. ``state``: of the claimant's record, read *after* the ledger;
+    `State.ABSENT`: there is none. A job that has committed has changed the ledger before its record
+    was closed, so the swap of the ledger fails then."""
+    return state in (State.ABORTING, State.REVERTED, State.CLOSED, State.ABSENT)
+
+
+class Phase(Enum):
+    """How far an attempt is. The ways: open → sent → committed, and open or sent → aborted."""
+
+    OPEN = "open"
+    SENT = "sent"
+    """Its pendingset is stored, may be stored, or may still be stored by a late request."""
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+class Found(Enum):
+    """What a look finds at the key of an attempt's pendingset."""
+
+    NOTHING = "nothing"
+    """Nothing. A set may still come."""
+    SET = "set"
+    """The attempt's set."""
+    CLAIMED = "claimed"
+    """A tombstone: no set was there, and none can come any more."""
+    FOREIGN = "foreign"
+    """An object of another run under the same job id."""
+
+
+def may_undo(phase: Phase, *, sole: bool, accept: Accept, found: Found, late: State | None) -> bool:
+    """Whether an attempt may be undone: its uploads aborted, its pendingset deleted. Pure.
+    ``sole``: no other handle uses the attempt's name. ``late``: the state by which the fence called
+    the attempt late; None if it did not."""
+    if late is not None and late not in HANDS_OFF:
+        return True  # everything that was accepted is completed or undone by now
+    if phase is Phase.COMMITTED:
+        return False
+    if found is Found.CLAIMED:
+        return True  # nobody has committed it, and nobody can
+    if accept == "results" and (sole or found is Found.NOTHING):
+        return True  # nobody ever got a result of it
+    return phase is not Phase.SENT and found is Found.NOTHING
+
+
+class Candidate(Protocol):
+    """The pendingset of an attempt that may be chosen for its task. ``uuid``: its job's, "" if
+    Hadoop wrote it. ``last_modified`` is by the store's clock."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def uuid(self) -> str: ...
+    @property
+    def task(self) -> str: ...
+    @property
+    def last_modified(self) -> float: ...
+
+
+C = TypeVar("C", bound=Candidate)
+
+
+def choose_attempts(candidates: Iterable[C], uuid: str) -> list[C]:
+    """Choose one attempt for each task: the newest; for equal times, by key. Pure.
+
+    The rule is fixed, so that all drivers that list the same sets make the same choice. ``uuid``:
+    the job's UUID. Sets of another UUID never count; "" is the UUID of Hadoop's sets. Gives the
+    chosen ones, in the order of their tasks."""
+    newest: dict[str, C] = {}
+    for candidate in candidates:
+        if candidate.uuid != uuid:
+            continue
+        best = newest.get(candidate.task)
+        if best is None or _recency(candidate) > _recency(best):
+            newest[candidate.task] = candidate
+    return [newest[task] for task in sorted(newest)]
+
+
+def _recency(candidate: Candidate) -> tuple[float, str]:
+    return candidate.last_modified, candidate.key
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """A `_SUCCESS` as it is stored. Every empty one has the same ETag. ``uuid``: its job's, "" if
+    another program wrote it. ``completed``: when its job completed, and ``modified``: its
+    Last-Modified, both in seconds by the store's clock."""
+
+    etag: str
+    uuid: str
+    completed: float
+    modified: float
+
+
+def may_replace_marker(marker: Marker, named: ObjectRef | None, completed: float) -> bool:
+    """Whether a job's `_SUCCESS` may replace another one. Pure. ``named``: the one that the job's
+    record names: it was there when the job completed, so the job is the later one."""
+    if named is not None and named.is_same(marker.etag, marker.modified):
+        return True
+    return marker.completed < completed
+
+
+T = TypeVar("T")
+
+
+# What callers pass, checked -----------------------------------------------------------------------
+
+
+def task_id_of(task: str | int) -> str:
+    """The id of a task, given as text or as a number."""
+    if isinstance(task, str):
+        return task
+    if isinstance(task, SupportsIndex) and not isinstance(task, bool):
+        return str(task.__index__())
+    raise WrongType(
+        f"a task's id is text or a whole number, not {shown(task)}", hint="Write job.task('7')"
+    )
+
+
+def expected_of(expect: int | Iterable[str | int] | None) -> int | frozenset[str] | None:
+    """The number of tasks that there must be, or their ids; None if that does not matter. Raises
+    WrongType: text, which may mean a number or an id; or neither a number nor ids. Raises
+    OptionError: a number below 0."""
+    if expect is None:
+        return None
+    if isinstance(expect, bool | str | bytes):
+        hint = "Pass how many there must be, expect=1, or which: expect=['7']"
+        if not isinstance(expect, bool):
+            text = expect.decode(errors="replace") if isinstance(expect, bytes) else expect
+            hint = f"Pass expect=[{text!r}] for one task of that id"
+            if text.isdecimal():
+                hint += f", or expect={int(text)} for so many tasks"
+        told = f"expect={expect!r} is neither a number of tasks nor a list of their ids"
+        raise WrongType(told, hint=hint)
+    if isinstance(expect, SupportsIndex):
+        number = expect.__index__()
+        if number < 0:
+            raise OptionError(f"expect={number}: there are 0 tasks or more")
+        return number
+    if isinstance(expect, Iterable):
+        return frozenset(map(task_id_of, expect))
+    raise WrongType(
+        f"expect is a number of tasks or a list of their ids, not {shown(expect)}",
+        hint="Pass expect=len(results), or expect=['7', '8']",
+    )
+
+
+def results_of(results: Iterable[T] | None) -> Iterable[T] | None:
+    """The results to accept, as an iterable; None if none were given."""
+    if results is None:
+        return None
+    if isinstance(results, TaskCommit):
+        raise WrongType(
+            f"commit takes a list of results, not one TaskCommit (of task {results.task!r})",
+            hint="Pass [result] if the job has this one task only; else gather all of them, and"
+            " commit once",
+        )
+    if isinstance(results, str | bytes | Mapping) or not isinstance(results, Iterable):
+        raise WrongType(
+            f"commit takes a list of results, not {shown(results)}", hint="Pass [task.result]"
+        )
+    return results
+
+
+def result_of(result: object) -> TaskCommit:
+    """The result of a task, also as its ``to_dict`` gave it."""
+    if isinstance(result, TaskCommit):
+        return result
+    if isinstance(result, Mapping):
+        return TaskCommit.from_dict(result)
+    raise WrongType(
+        f"commit takes TaskCommits, not {shown(result)}", hint="Pass task.result for each task"
+    )

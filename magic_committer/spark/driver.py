@@ -42,13 +42,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import is_remote
 
-from magic_committer import _wiring
-from magic_committer._arguments import options_of, s3_of
-from magic_committer._modes import IgnoreMode, SparkMode, is_ignore, mode_of
-from magic_committer._runtime import Progress, ProgressFunction
 from magic_committer.api import start
 from magic_committer.commit.conflict import existing
-from magic_committer.committers.registry import committer_for
+from magic_committer.committers.base import committer_for
 from magic_committer.engines.items import (
     AcceptResult,
     Engine,
@@ -56,13 +52,25 @@ from magic_committer.engines.items import (
     TryResult,
     commit_items,
 )
-from magic_committer.errors import DestinationExists, MagicError
+from magic_committer.errors import DestinationExists, JobReport, MagicError
 from magic_committer.hadoop.paths import Destination
 from magic_committer.job import Job, Task
 from magic_committer.maintenance.api import abort_stream
-from magic_committer.options import Mode, Options, S3Options
+from magic_committer.options import (
+    IgnoreMode,
+    Mode,
+    Options,
+    S3Options,
+    SparkMode,
+    is_ignore,
+    mode_of,
+    options_of,
+    s3_of,
+)
 from magic_committer.protocol.ledger import StreamBatch
-from magic_committer.protocol.record import JobReport, State
+from magic_committer.protocol.record import State
+from magic_committer.runtime import wiring
+from magic_committer.runtime.components import Progress, ProgressFunction
 from magic_committer.spark.types import needs
 
 logger = logging.getLogger("magic_committer")
@@ -80,7 +88,7 @@ DESCRIPTION = "spark.job.description"
 """The local property that holds what Spark's UI calls a job."""
 
 SaveMode = Mode | SparkMode | IgnoreMode
-"""The modes of Spark's calls: both vocabularies (`modes`)."""
+"""The modes of Spark's calls: both vocabularies (`options`)."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +133,7 @@ class Order:
     def finds_data(self) -> bool:
         """Whether the destination holds data."""
         dest = Destination.parse(self.dest)
-        runtime = _wiring.runtime_for(dest.bucket, s3_of(self.s3), self.progress)
+        runtime = wiring.runtime_for(dest.bucket, s3_of(self.s3), self.progress)
         with closing(existing(runtime, dest, None, in_flight=1)) as found:
             return any(True for _ in found)
 
@@ -297,7 +305,7 @@ def _cancel(thread: Thread, cancel: Callable[[], object], why: BaseException) ->
 def _watch(spark: SparkContext, tag: str, progress: ProgressFunction) -> Iterator[None]:
     """Report how many tasks of an action have ended well, as far as Spark says, when the next value
     is drawn, `LOOK_SECONDS` after the last look."""
-    report = _wiring.harmless(progress)
+    report = wiring.harmless(progress)
     tracker, before, looked = spark.statusTracker(), -1, time.monotonic()
     while True:
         yield

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import types as spark_types
 from pyspark.sql.types import StructType
 
-from magic_committer.engines.arguments import whole_number
+from magic_committer.engines.items import whole_number
 from magic_committer.errors import OptionError, WrongType
 from magic_committer.job import Task
 from magic_committer.spark.formats import FORMATS, Conf, FileEncoder

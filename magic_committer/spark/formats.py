@@ -32,9 +32,9 @@ import pyspark
 from pyspark.sql import types as spark_types
 from pyspark.sql.types import StructType
 
-from magic_committer import _wiring
-from magic_committer._pool import Future
 from magic_committer.errors import OptionError
+from magic_committer.runtime import wiring
+from magic_committer.runtime.threads import Future
 from magic_committer.spark.types import (
     NEVER,
     ROW_METADATA,
@@ -171,7 +171,7 @@ class GroupedBody:
     def _send(self) -> None:
         group, self._group, self._gathered = self._group, [], 0
         self._wait()
-        self._encoding = _wiring.pool.submit(partial(self._write_group, group))
+        self._encoding = wiring.pool.submit(partial(self._write_group, group))
 
     def _wait(self) -> None:
         running = self._encoding

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
-from magic_committer._java import JAVA_VERSION_MIN, find, write_wrapper
+from magic_committer.engines.java import JAVA_VERSION_MIN, find, write_wrapper
 from magic_committer.errors import OptionError
 from magic_committer.spark.types import release
 

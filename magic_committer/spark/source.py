@@ -50,13 +50,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType, TimestampType
 
-from magic_committer._modes import mode_of
-from magic_committer._runtime import no_progress
 from magic_committer.engines.sink import EngineSink
 from magic_committer.errors import DestinationExists, MagicError, OptionError
 from magic_committer.maintenance.api import abort_stream
-from magic_committer.options import SECRET_FIELDS, Options, S3Options
+from magic_committer.options import SECRET_FIELDS, Options, S3Options, mode_of
 from magic_committer.protocol.ledger import StreamBatch
+from magic_committer.runtime.components import no_progress
 from magic_committer.spark.driver import (
     QUERY_PROPERTY,
     Order,

@@ -35,12 +35,10 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame
 from pyspark.sql.utils import is_remote
 
-from magic_committer.engines.arguments import whole_number
-from magic_committer.engines.items import AcceptResult, ItemWriter
-from magic_committer.errors import MagicError, OptionError, WrongType
+from magic_committer.engines.items import AcceptResult, ItemWriter, whole_number
+from magic_committer.errors import JobReport, MagicError, OptionError, WrongType
 from magic_committer.hadoop.paths import is_hidden
 from magic_committer.job import Task
-from magic_committer.protocol.record import JobReport
 from magic_committer.spark.driver import Order, run_action, run_rdd, write_job
 from magic_committer.spark.files import CASE_SENSITIVE, format_name, refuse_hidden
 from magic_committer.spark.partitioning import resolve

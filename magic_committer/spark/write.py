@@ -22,9 +22,7 @@ from pyspark import RDD
 from pyspark.sql import DataFrame
 from pyspark.sql.utils import is_remote
 
-from magic_committer._arguments import s3_of
-from magic_committer._runtime import ProgressFunction, no_progress
-from magic_committer.commit.batches import tell_passed_over
+from magic_committer.commit.stream import tell_passed_over
 from magic_committer.engines import items
 from magic_committer.engines.items import (
     AcceptResult,
@@ -35,12 +33,13 @@ from magic_committer.engines.items import (
     with_returned,
 )
 from magic_committer.engines.sink import from_messages, to_message
-from magic_committer.errors import OptionError, WrongType
+from magic_committer.errors import JobReport, OptionError, WrongType
 from magic_committer.job import Job, Task
 from magic_committer.maintenance.api import read_stream
-from magic_committer.options import Options, S3Options, S3Place
+from magic_committer.options import Options, S3Options, S3Place, s3_of
 from magic_committer.protocol.ledger import StreamBatch, hash_of
-from magic_committer.protocol.record import JobReport, TaskCommit
+from magic_committer.protocol.record import TaskCommit
+from magic_committer.runtime.components import ProgressFunction, no_progress
 from magic_committer.spark.driver import (
     QUERY_PROPERTY,
     RUN_PROPERTY,

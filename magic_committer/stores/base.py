@@ -23,8 +23,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
-from magic_committer._patience import SLICE_SECONDS, Errand
 from magic_committer.errors import NotFound, PermissionDenied, StoreError
+from magic_committer.runtime.threads import SLICE_SECONDS, Errand
 from magic_committer.stores.urls import url_of
 
 A = TypeVar("A")

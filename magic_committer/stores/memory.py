@@ -27,8 +27,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from magic_committer._runtime import SystemClock, new_id
 from magic_committer.errors import InvalidRequest, StoreError
+from magic_committer.runtime.components import SystemClock, new_id
 from magic_committer.stores.base import (
     DELETE_KEYS_MAX,
     PAGE_KEYS_MAX,

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from magic_committer import checksum as checksums
 from magic_committer.errors import (
     BucketNotFound,
     InvalidRequest,
@@ -23,6 +22,7 @@ from magic_committer.errors import (
     PreconditionFailed,
     StoreError,
 )
+from magic_committer.stores import checksum as checksums
 from magic_committer.stores.base import (
     KEY_BYTES_MAX,
     METADATA_BYTES_MAX,

@@ -24,7 +24,7 @@ others. It costs no read of the bytes, and holds for files of any program.
 **Without attributes and writes at offsets** (what fsspec reaches) the store serves ``manifest``,
 whose uploads are files that wait, and refuses ``magic``: nothing would say later which upload a
 published file was, but a file beside each for ever. There the mark of a control object is the end
-of its bytes (`magic_committer.file_trees.through_fsspec`), with a drawn id, which is its ETag.
+of its bytes (`magic_committer.stores.trees.through_fsspec`), with a drawn id, which is its ETag.
 Create makes an empty file ``__magic_uploads/_<id>/<key>``, which its one part replaces; a second
 part is refused. A part that is sent while its upload is aborted may bring it back, as on S3. An
 ETag of data is what the dialect has; whole seconds do not do for modes that replace.
@@ -77,8 +77,6 @@ from urllib.parse import quote
 
 import orjson
 
-from magic_committer._pool import renewed_in_children
-from magic_committer._runtime import Clock, SystemClock, new_id
 from magic_committer.errors import (
     InvalidRequest,
     NotFound,
@@ -88,17 +86,6 @@ from magic_committer.errors import (
     StoreError,
     Unanswered,
 )
-from magic_committer.file_trees import disk
-from magic_committer.file_trees.base import (
-    FileTree,
-    MarkedFile,
-    TreeEntry,
-    add_parents,
-    parent_of,
-    walk,
-)
-from magic_committer.file_trees.disk import LocalTree
-from magic_committer.file_trees.os_errors import translated
 from magic_committer.hadoop.paths import (
     MANIFEST_JOB_PREFIX,
     TEMPORARY,
@@ -106,6 +93,8 @@ from magic_committer.hadoop.paths import (
     waiting_path,
 )
 from magic_committer.options import EXCLUDING, REPLACING
+from magic_committer.runtime.components import Clock, SystemClock, new_id
+from magic_committer.runtime.threads import renewed_in_children
 from magic_committer.stores.base import (
     KEY_BYTES_MAX,
     METADATA_BYTES_MAX,
@@ -128,6 +117,17 @@ from magic_committer.stores.base import (
     Written,
     same_etag,
 )
+from magic_committer.stores.trees import disk
+from magic_committer.stores.trees.base import (
+    FileTree,
+    MarkedFile,
+    TreeEntry,
+    add_parents,
+    parent_of,
+    translated,
+    walk,
+)
+from magic_committer.stores.trees.disk import LocalTree
 
 T = TypeVar("T")
 

@@ -41,9 +41,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
-from magic_committer import checksum as checksums
-from magic_committer._pool import renewed_in_children
 from magic_committer.options import MiB, Options
+from magic_committer.runtime.threads import renewed_in_children
+from magic_committer.stores import checksum as checksums
 from magic_committer.stores.base import (
     Checksum,
     ChecksumAlgorithm,

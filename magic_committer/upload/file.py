@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, BinaryIO, NoReturn, Self
 
 from msgspec import Struct
 
-from magic_committer._patience import cleaning_up
 from magic_committer.errors import UploadFailed, WrongProcess
+from magic_committer.runtime.threads import cleaning_up
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer as Buffer  # Python has it from 3.12 on

@@ -29,9 +29,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from magic_committer import checksum as checksums
 from magic_committer.errors import UploadFailed
 from magic_committer.options import MiB
+from magic_committer.stores import checksum as checksums
 from magic_committer.stores.base import PART_BYTES_MAX, PART_NUMBER_MAX, Checksum, Part
 
 PARTS_OF_ONE_SIZE = 1_000

@@ -39,9 +39,9 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-from magic_committer._hints import of_disk
-from magic_committer._patience import cleaning_up
 from magic_committer.errors import OptionError, UploadFailed
+from magic_committer.errors.messages import of_disk
+from magic_committer.runtime.threads import cleaning_up
 from magic_committer.upload.file import Buffer, FileState, PlainFile, nothing
 
 logger = logging.getLogger("magic_committer")

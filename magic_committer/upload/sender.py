@@ -31,13 +31,20 @@ from contextlib import contextmanager, suppress
 from traceback import clear_frames
 from typing import Any, TypeVar
 
-from magic_committer._hints import SOURCE_CHANGED
-from magic_committer._patience import GRACE_SECONDS, LEAVE_SECONDS, Errand, ending, hurried
-from magic_committer._pool import LOOK_SECONDS, Future
-from magic_committer._runtime import Runtime, SystemClock
 from magic_committer.errors import NotFound, PreconditionFailed, Unanswered, UploadFailed
+from magic_committer.errors.messages import SOURCE_CHANGED
 from magic_committer.hadoop.statistics import BYTES_UPLOADED, PUT_PART, Statistics
 from magic_committer.options import Options
+from magic_committer.runtime.components import Runtime, SystemClock
+from magic_committer.runtime.threads import (
+    GRACE_SECONDS,
+    LEAVE_SECONDS,
+    LOOK_SECONDS,
+    Errand,
+    Future,
+    ending,
+    hurried,
+)
 from magic_committer.stores.base import (
     Ask,
     Attributes,

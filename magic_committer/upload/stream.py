@@ -18,14 +18,13 @@ from functools import partial
 from sys import intern
 from typing import TYPE_CHECKING, Protocol
 
-from magic_committer import checksum as checksums
-from magic_committer._hints import of_disk
-from magic_committer._patience import cleaning_up
-from magic_committer._pool import Future
-from magic_committer._runtime import Runtime
 from magic_committer.errors import MagicError, UploadFailed, WrongType
+from magic_committer.errors.messages import of_disk
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import Options
+from magic_committer.runtime.components import Runtime
+from magic_committer.runtime.threads import Future, cleaning_up
+from magic_committer.stores import checksum as checksums
 from magic_committer.stores.base import Attributes, CreatedUpload, ObjectSlice, Steps
 from magic_committer.upload.blocks import Block, BlockSource, FileBlock, ObjectBlock
 from magic_committer.upload.file import (

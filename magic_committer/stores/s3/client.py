@@ -28,9 +28,6 @@ from traceback import clear_frames
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
-from magic_committer._patience import SLICE_SECONDS
-from magic_committer._runtime import Clock, SystemClock
-from magic_committer.checksum import joins
 from magic_committer.errors import (
     InvalidRequest,
     NotFound,
@@ -39,6 +36,8 @@ from magic_committer.errors import (
     StoreError,
 )
 from magic_committer.options import S3Options
+from magic_committer.runtime.components import Clock, SystemClock
+from magic_committer.runtime.threads import SLICE_SECONDS
 from magic_committer.stores.base import (
     DELETE_KEYS_MAX,
     NO_BODY,
@@ -69,6 +68,7 @@ from magic_committer.stores.base import (
     looked,
     working,
 )
+from magic_committer.stores.checksum import joins
 from magic_committer.stores.s3.answers import Reply
 from magic_committer.stores.s3.config import (
     NotPlain,

@@ -26,10 +26,9 @@ from importlib.util import find_spec
 from typing import Any
 from urllib.parse import urlsplit
 
-from magic_committer._patience import Errand
-from magic_committer._pool import beside
 from magic_committer.errors import OptionError
 from magic_committer.options import S3Options
+from magic_committer.runtime.threads import Errand, beside
 from magic_committer.stores.s3 import redact
 from magic_committer.stores.s3.http import Cause, Network, NoAnswer, Sent, origin_of
 from magic_committer.stores.s3.requests import BucketPlace

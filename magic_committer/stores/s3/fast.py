@@ -12,8 +12,9 @@ from __future__ import annotations
 import platform
 import sys
 
-from magic_committer._runtime import Clock
+from magic_committer import __version__
 from magic_committer.options import S3Options
+from magic_committer.runtime.components import Clock
 from magic_committer.stores.s3.answers import Refused
 from magic_committer.stores.s3.config import NotPlain, PlainSettings, network_for
 from magic_committer.stores.s3.http import (
@@ -33,7 +34,6 @@ from magic_committer.stores.s3.requests import (
     sha256_of,
 )
 from magic_committer.stores.s3.signing import UNSIGNED_PAYLOAD, Signer, stamp
-from magic_committer.version import __version__
 
 _MOVED = frozenset((301, 307, 400))
 """Statuses with which S3 may say where a bucket is (S3 API, "Redirecting requests")."""

@@ -42,8 +42,14 @@ from urllib.parse import unquote, urlsplit
 
 import httptools
 
-from magic_committer._patience import SLICE_SECONDS, Errand, of_handler
-from magic_committer._pool import BESIDE, Future, renewed_in_children
+from magic_committer.runtime.threads import (
+    BESIDE,
+    SLICE_SECONDS,
+    Errand,
+    Future,
+    of_handler,
+    renewed_in_children,
+)
 from magic_committer.stores.base import FileSlice, PartBody
 
 R = TypeVar("R")

@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
 
-from magic_committer._runtime import Clock
 from magic_committer.errors import FormatError, NotFound, NotSupported
 from magic_committer.options import S3Options
+from magic_committer.runtime.components import Clock
 from magic_committer.stores.s3.client import S3Store
 from magic_committer.stores.s3.requests import Call
 from magic_committer.stores.s3.via_boto3 import ViaBoto3
@@ -26,7 +26,7 @@ _READ, _WRITE = "GetBucketLifecycleConfiguration", "PutBucketLifecycleConfigurat
 
 
 class S3Lifecycle:
-    """One bucket's lifecycle. Implements `magic_committer._wiring.BucketSettings`.
+    """One bucket's lifecycle. Implements `magic_committer.runtime.wiring.BucketSettings`.
 
     Raises:
         OptionError: the options cannot be used together with the environment.

@@ -22,10 +22,14 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
-from magic_committer._patience import GRACE_SECONDS, SLICE_SECONDS, was_interrupted
-from magic_committer._pool import renewed_in_children
-from magic_committer._runtime import Clock
 from magic_committer.errors import StoreError
+from magic_committer.runtime.components import Clock
+from magic_committer.runtime.threads import (
+    GRACE_SECONDS,
+    SLICE_SECONDS,
+    renewed_in_children,
+    was_interrupted,
+)
 from magic_committer.stores.s3.http import (
     READ,
     WRITE,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, get_args
 from urllib.parse import quote
 
-from magic_committer._patience import Errand
+from magic_committer.runtime.threads import Errand
 from magic_committer.stores.base import ChecksumAlgorithm, FileSlice, PartBody
 from magic_committer.stores.s3.http import DOCUMENT_BYTES_MAX, HttpRequest, Origin, unwritten
 from magic_committer.stores.s3.signing import EMPTY_SHA256

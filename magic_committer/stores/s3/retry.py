@@ -14,7 +14,7 @@ its address is more likely wrong than the store away. Not so once the job is dec
 answer on, it has all the time there is.
 
 **Retries end by time**: when the request has been tried for as long as its phase allows, or when
-the phase has met only silence for so long (`magic_committer._patience`). The last wait is
+the phase has met only silence for so long (`magic_committer.runtime.threads`). The last wait is
 shortened, so that the time is used. A try ends with the time, answered or not.
 
 `Attempts` says what is next; who waits is not its matter: a thread sleeps, a loop goes on with
@@ -27,10 +27,10 @@ import logging
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from magic_committer._patience import SLICE_SECONDS, Kind, Patience, errand, patience
-from magic_committer._runtime import Clock
 from magic_committer.errors import Unanswered
 from magic_committer.options import S3Options
+from magic_committer.runtime.components import Clock
+from magic_committer.runtime.threads import SLICE_SECONDS, Kind, Patience, errand, patience
 from magic_committer.stores.s3.answers import Refused, Reply, read
 from magic_committer.stores.s3.errors import (
     kind,

@@ -31,9 +31,8 @@ from botocore.config import Config
 from botocore.handlers import add_expect_header
 from botocore.parsers import ResponseParserError
 
-from magic_committer._patience import Errand
-from magic_committer._pool import beside
 from magic_committer.options import S3Options
+from magic_committer.runtime.threads import Errand, beside
 from magic_committer.stores.base import FileSlice, PartBody
 from magic_committer.stores.s3 import redact
 from magic_committer.stores.s3.answers import Refused

@@ -1,0 +1,812 @@
+"""What the tasks left: `.pendingset`s, read from the store in bounded memory, and their uploads in
+the form that commit needs.
+
+Writers and committers share only a `.pending`. S3A's format lacks some fields; they are in its
+``extraData``, which Hadoop keeps and ignores: the token that identifies a completed object, the
+checksum of the whole object, and the sizes of the parts. (The sizes are for a part whose ETag
+changed by a late retry under SSE-KMS: it has the same number, size and checksum.)
+
+Each accepted set is read once. Its uploads go, packed, to a local spool (memory up to 2 MiB, then a
+temporary file), because they are needed twice: all of them are checked before anything becomes
+visible, and then they are completed. A recovery has no spool; it reads the sets that the plan
+names.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import tempfile
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import chain, groupby, zip_longest
+from typing import IO, Any, NamedTuple, TypeVar, get_args
+
+import orjson
+
+from magic_committer.errors import FormatError, InvalidRequest, NotFound, PathError, StoreError
+from magic_committer.hadoop.documents import (
+    PENDINGSET_BYTES_MAX,
+    SIZE_ONLY,
+    Pending,
+    UploadEtag,
+    decode_pendingset,
+    new_pending,
+)
+from magic_committer.hadoop.manifests import decode_set, extra_of, is_manifest, manifest_at
+from magic_committer.hadoop.paths import (
+    COMMITTERS_OWN,
+    Destination,
+    check_name,
+    owner_of,
+    set_name,
+    shown,
+    waiting_id,
+)
+from magic_committer.protocol.plan import PLAN_BYTES_MAX, Plan, PlannedSet, check_plan
+from magic_committer.protocol.record import (
+    ATTEMPT_METADATA,
+    JOB_METADATA,
+    TASK_METADATA,
+    ObjectRef,
+    StartedJob,
+)
+from magic_committer.runtime.components import OwnSet, Progress, Runtime
+from magic_committer.runtime.threads import Outcome
+from magic_committer.stores.base import (
+    PART_NUMBER_MAX,
+    Checksum,
+    ChecksumAlgorithm,
+    ObjectInfo,
+    Part,
+    StoredObject,
+    same_etag,
+)
+from magic_committer.stores.urls import is_tree
+
+EXTRA_TOKEN = "magic-committer.token"
+EXTRA_CHECKSUM = "magic-committer.checksum"
+EXTRA_PART_BYTES = "magic-committer.part-bytes"
+EXTRA_JOB = "magic-committer.job"
+EXTRA_TASK = "magic-committer.task"
+EXTRA_ATTEMPT = "magic-committer.attempt"
+EXTRA_ABORTED = "magic-committer.aborted"
+"""``"true"`` in a `.pendingset` without commits: a *tombstone*. The attempt was aborted, and nobody
+can commit it any more, because the key of its set is taken."""
+
+RUN_CHARS_MAX = 24
+"""Characters of one run of sizes: 13 digits, a star, 5 digits, and some more."""
+
+_ALGORITHMS = frozenset(get_args(ChecksumAlgorithm))
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=-]*\Z")
+DIRECTORIES_MAX = 10_000
+"""How many directories a `RowCheck` remembers."""
+
+
+class ReadyUpload(NamedTuple):
+    """One upload. Anyone who has this value can complete it. ``token``:
+    `magic_committer.protocol.record.token`; "" for Hadoop's uploads. ``multipart_etag``: for an
+    upload without a token: MD5 of the parts' MD5s, ``-N``; "" if it cannot be computed. It
+    identifies the completed object."""
+
+    key: str
+    upload_id: str
+    parts: tuple[Part, ...]
+    length: int
+    checksum: Checksum | None
+    token: str
+    multipart_etag: str
+
+    @property
+    def name(self) -> str:
+        """Key and id in one string, for sets of uploads."""
+        return upload_name(self.key, self.upload_id)
+
+
+def upload_name(key: str, upload_id: str) -> str:
+    """Key and id of an upload in one string; no key holds a NUL (paths.py)."""
+    return f"{key}\0{upload_id}"
+
+
+def is_tombstone(extra_data: Mapping[str, str] | None) -> bool:
+    """Whether a `.pendingset` with this ``extraData`` says that its attempt was aborted."""
+    return (extra_data or {}).get(EXTRA_ABORTED) == "true"
+
+
+def to_pending(
+    job: StartedJob,
+    attempt: str,
+    *,
+    bucket: str,
+    uri: str,
+    key: str,
+    upload_id: str,
+    parts: Sequence[Part],
+    length: int,
+    checksum: Checksum | None,
+    token: str,
+    created_ms: int,
+) -> Pending:
+    """Make the `.pending` of an upload whose parts are all stored."""
+    extra = {EXTRA_PART_BYTES: _runs(part.size for part in parts)}
+    if token:
+        extra[EXTRA_TOKEN] = token
+        extra[EXTRA_JOB] = job.uuid
+        extra[EXTRA_ATTEMPT] = attempt
+    if checksum is not None:
+        extra[EXTRA_CHECKSUM] = f"{checksum.algorithm}:{checksum.value}"
+    return new_pending(
+        uri=uri,
+        upload_id=upload_id,
+        bucket=bucket,
+        destination_key=key,
+        created_ms=created_ms,
+        etags=tuple(map(etag_of, parts)),
+        length=length,
+        extra_data=extra,
+        job_id=job.id,
+        task_id=attempt,
+    )
+
+
+def from_pending(pending: Pending, source: str) -> ReadyUpload:
+    """Read a checked `.pending` for completing."""
+    return upload_of(row_of(pending, source))
+
+
+class RowCheck:
+    """What one upload of a job must be, before anything becomes visible.
+
+    A plain name in a directory that was found right needs no look of its own: most files of a job
+    share few directories."""
+
+    def __init__(self, job: StartedJob, dest: Destination) -> None:
+        self._job = job
+        self._dest = dest
+        self._token = f"{job.uuid}."
+        self._waits = job.waits and job.paths.task_attempts[len(dest.prefix) :]
+        self._right: set[str] = set()
+        """Directories in which a plain name is right."""
+
+    def problem(self, key: str, upload_id: str, token: str, parts: int) -> str | None:
+        """What is wrong with an upload; None if nothing is."""
+        if self._waits:
+            if not self._waits_here(key, upload_id):
+                return f"{key}: its upload {upload_id!r} is no file of a task of this job"
+            token = self._token
+        name = key.rpartition("/")[2]
+        if not _PLAIN_NAME.match(name) or name.endswith(COMMITTERS_OWN):
+            return self._look(key, token, parts)
+        directory = key[: -len(name)]
+        if directory in self._right and 1 <= parts <= PART_NUMBER_MAX and self._is_ours(token):
+            return None
+        problem = self._look(key, token, parts)
+        if problem is None and len(self._right) < DIRECTORIES_MAX:
+            self._right.add(directory)
+        return problem
+
+    def _waits_here(self, key: str, upload_id: str) -> bool:
+        """Whether an upload is a file of an attempt of this job: as `waiting_path`, but quicker."""
+        path, _, _ = upload_id.rpartition("#")
+        home = len(path) - len(key)
+        attempt = path[len(self._waits) : home - 1]
+        named = path.startswith(self._waits) and attempt != "" and "/" not in attempt
+        return named and home > len(self._waits) and path[home - 1 :] == f"/{key}"
+
+    def _is_ours(self, token: str) -> bool:
+        return token.startswith(self._token)
+
+    def _look(self, key: str, token: str, parts: int) -> str | None:
+        if not self._dest.contains(key):
+            return f"{key}: lies outside the destination {self._dest.url}"
+        try:
+            check_name(self._dest.relative(key))
+        except PathError as error:
+            return f"{shown(key)}: {error.message}"
+        if not 1 <= parts <= PART_NUMBER_MAX:
+            return f"{key}: has {parts} parts, not 1 to {PART_NUMBER_MAX}"
+        if not (self._is_ours(token) or (self._job.adopted and not token)):
+            return f"{key}: its token {token!r} is not of this job"
+        return None
+
+
+def etag_of(part: Part) -> UploadEtag:
+    """What a `.pending` says of a part."""
+    checksum = part.checksum
+    return UploadEtag(part.etag, *((checksum.algorithm, checksum.value) if checksum else ()))
+
+
+def _runs(sizes: Iterable[int]) -> str:
+    """Run lengths: ``"8388608*3,100"``."""
+    runs = ((size, sum(1 for _ in group)) for size, group in groupby(sizes))
+    return ",".join(f"{size}*{count}" if count > 1 else str(size) for size, count in runs)
+
+
+def part_sizes(text: str, parts: int, length: int, source: str) -> list[int]:
+    """The sizes of an upload's parts, as ``extraData`` tells them; all 0 if it tells none."""
+    if parts == 1 and text == str(length):
+        return [length]
+    sizes = _sizes(text, source)
+    if sizes and (len(sizes) != parts or sum(sizes) != length):
+        raise FormatError(
+            source, f"extraData.{EXTRA_PART_BYTES}", "does not add up to the parts and the length"
+        )
+    return sizes or [0] * parts
+
+
+def _sizes(text: str, source: str) -> list[int]:
+    sizes: list[int] = []
+    for run in text.split(",") if text else ():
+        size, _, count = run.partition("*")
+        digits = size.isdecimal() and (count or "1").isdecimal() and len(run) <= RUN_CHARS_MAX
+        if not digits or len(sizes) + int(count or 1) > PART_NUMBER_MAX:
+            raise FormatError(
+                source, f"extraData.{EXTRA_PART_BYTES}", f"{run[:RUN_CHARS_MAX]!r} is not a size"
+            )
+        sizes += [int(size)] * int(count or 1)
+    return sizes
+
+
+# Spooling -----------------------------------------------------------------------------------------
+
+
+Row = tuple[str, str, str, int, int, str, Any, Any]
+"""An upload as JSON: what is checked of it (key, upload id, token, number of parts), and what else
+Complete needs: length, multipart ETag, checksum, parts. A part is an ETag, a size and a checksum; a
+checksum is an algorithm and a value, or None."""
+_CHECKED = 4
+"""How many columns of a row are checked."""
+
+
+def pack(rows: Sequence[Row], statistics: Mapping[str, Any]) -> bytes:
+    """Pack a set's rows and statistics into few bytes, for a local spool: first the columns that
+    are checked, which are read more often."""
+    columns = list(zip(*rows, strict=True))
+    return b"\n".join(map(orjson.dumps, (columns[:_CHECKED], [statistics, *columns[_CHECKED:]])))
+
+
+def unpack(data: bytes) -> tuple[Iterator[Row], Mapping[str, Any]]:
+    """Read what `pack` packed."""
+    checked, _, rest = data.partition(b"\n")
+    statistics, *columns = orjson.loads(rest)
+    return zip(*orjson.loads(checked), *columns, strict=True), statistics
+
+
+def unpack_checked(data: bytes) -> Iterator[tuple[str, str, str, int]]:
+    """Read what is checked of the uploads that `pack` packed: key, upload id, token, number of
+    parts."""
+    return zip(*orjson.loads(data[: data.index(b"\n")]), strict=True)
+
+
+def row_of(pending: Pending, source: str) -> Row:
+    """The row of a checked `.pending`. Errors call it ``source``."""
+    extra, etags = pending.extra_data or {}, pending.etags
+    whole = str(pending.length) if is_tree(pending.bucket) else ""  # a file that waits
+    told = extra.get(EXTRA_PART_BYTES, whole)
+    sizes = part_sizes(told, len(etags), pending.length, source)
+    parts = [
+        (etag.etag, size, _known(etag.checksum_algorithm, etag.checksum))
+        if isinstance(etag, UploadEtag)
+        else (etag, size, None)
+        for etag, size in zip(etags, sizes, strict=True)
+    ]
+    algorithm, _, value = extra.get(EXTRA_CHECKSUM, "").partition(":")
+    token = extra.get(EXTRA_TOKEN, "")
+    return (
+        pending.destination_key,
+        pending.upload_id,
+        token,
+        len(etags),
+        pending.length,
+        "" if token else pending.multipart_etag() or "",
+        _known(algorithm, value),
+        parts,
+    )
+
+
+def _known(algorithm: str | None, value: str | None) -> tuple[str, str] | None:
+    # Algorithms that S3 does not have are dropped, as Hadoop does: the ETag alone decides then.
+    return (algorithm, value) if algorithm and value and algorithm in _ALGORITHMS else None
+
+
+def upload_of(row: Row) -> ReadyUpload:
+    """The upload of a row."""
+    key, upload_id, token, _, length, multipart_etag, checksum, parts = row
+    stored = [
+        Part(number, etag, size, Checksum(*pair) if pair else None)
+        for number, (etag, size, pair) in enumerate(parts, 1)
+    ]
+    whole = Checksum(*checksum) if checksum else None
+    return ReadyUpload(key, upload_id, tuple(stored), length, whole, token, multipart_etag)
+
+
+# Reading what the tasks left ----------------------------------------------------------------------
+#
+# **Who owns a set?** A set in a listing of the job's directory may belong to another run by its
+# UUID: a given id may be used again, and a zombie of the earlier run writes to the same directory.
+# Such a set is passed over. The UUID is in two places: in the object's metadata and in the set's
+# ``extraData``. Metadata may get lost (a proxy, a copy of the bucket). A writer of the one can
+# write the other too, so the body is believed if there is no metadata. A set without any UUID might
+# be ours: passing it over could publish a part of the job as if it were all of it. So it is
+# reported (`Loaded.nobodys`), and the commit decides nothing. A set with two different UUIDs was
+# not written by a task.
+#
+# Memory: the sets in flight (`LOADING_BYTES_MAX` of JSON, at most `LOADING_SETS_MAX` sets, or one
+# larger set alone), one unpacked set, or `SPREAD_SETS` small ones, and the spool's 2 MiB. A plan
+# does not say how large its sets are, and the size that a task or a listing told may be wrong by
+# now. If a set is larger than told (or than `SMALL_SET_BYTES`, if nothing was told), reading stops;
+# the set is read again at the end, alone.
+
+
+R = TypeVar("R")
+
+LOADING_SETS_MAX = 64
+LOADING_BYTES_MAX = 2 * 1024**2
+"""Bytes of JSON of the sets that are read at the same time. Unpacked they take some ten times that;
+if somebody forged them, at most 36 MiB more than 18 times (`magic_committer.hadoop.documents`)."""
+SMALL_SET_BYTES = LOADING_BYTES_MAX // 16
+"""Bytes of a set of some 130 files. Sets of unknown size are read side by side up to this size."""
+SPOOL_MEMORY_BYTES_MAX = 2 * 1024**2
+
+SPREAD_SETS = 8
+"""How many sets are mixed, when uploads are completed."""
+SPREAD_BYTES_MAX = 128 * 1024
+"""Bytes in the spool of a set that is mixed with others: some 400 files."""
+
+NOBODYS_MAX = 100
+"""How many sets without an owner are named. There may be millions."""
+
+Owns = Callable[[Mapping[str, str] | None], bool]
+"""Whether an object belongs to the job, by its metadata: `StartedJob.owns`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetRef:
+    """A `.pendingset` to load. ``etag``, ``task`` and ``attempt`` are "" if they are not known
+    before. ``own``: what it holds, if this process has stored it; ``just_now``: a moment ago."""
+
+    key: str
+    etag: str = ""
+    task: str = ""
+    attempt: str = ""
+    size: int = 0
+    own: OwnSet | None = None
+    just_now: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSet:
+    """A loaded set without its uploads; they are in the spool at ``offset``."""
+
+    key: str
+    etag: str
+    task: str
+    attempt: str
+    uuid: str
+    last_modified: float
+    files: int
+    bytes: int
+    offset: int
+    packed_bytes: int
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What `load` has read."""
+
+    sets: list[LoadedSet] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    nobodys: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    info: ObjectInfo
+    task: str
+    attempt: str
+    uuid: str
+    rows: Sequence[Row]
+    statistics: Mapping[str, Any]
+    own: OwnSet | None = None
+
+
+class Spool:
+    """Uploads on local disk, set by set. It leaves nothing behind when it is closed, or after a
+    kill."""
+
+    def __init__(self) -> None:
+        self._file: IO[bytes] = tempfile.SpooledTemporaryFile(  # noqa: SIM115 (closed by __exit__)
+            max_size=SPOOL_MEMORY_BYTES_MAX, prefix="magic-committer-"
+        )
+        self._end = 0
+        self._is_elsewhere = False
+        """The file's place is not its end: something was read."""
+
+    def __enter__(self) -> Spool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def write(self, rows: Sequence[Row], statistics: Mapping[str, Any]) -> tuple[int, int]:
+        """Append a set's uploads, as rows, and its statistics. Gives offset and length in bytes."""
+        return self.append(pack(rows, statistics))
+
+    def append(self, packed: bytes) -> tuple[int, int]:
+        """`write`, of what is packed already."""
+        offset = self._end
+        if self._is_elsewhere:  # a seek writes what is buffered
+            self._file.seek(offset)
+            self._is_elsewhere = False
+        self._file.write(packed)
+        self._end += len(packed)
+        return offset, len(packed)
+
+    def read(self, offset: int, length: int) -> tuple[Iterator[Row], Mapping[str, Any]]:
+        """Read what `write` wrote."""
+        return unpack(self._read(offset, length))
+
+    def checked(self, accepted: Iterable[LoadedSet]) -> Iterator[tuple[str, str, str, int]]:
+        """What is checked of the uploads of sets: key, upload id, token, number of parts. One set
+        is unpacked at a time."""
+        for loaded in accepted:
+            yield from unpack_checked(self._read(loaded.offset, loaded.packed_bytes))
+
+    def keys(self, accepted: Iterable[LoadedSet]) -> Iterator[str]:
+        """The keys of the uploads of sets."""
+        return (key for key, *_ in self.checked(accepted))
+
+    def _read(self, offset: int, length: int) -> bytes:
+        self._is_elsewhere = True
+        self._file.seek(offset)
+        return self._file.read(length)
+
+
+def load(
+    runtime: Runtime,
+    job_id: str,
+    refs: Iterable[SetRef],
+    spool: Spool,
+    total: int | None,
+    *,
+    owns: Owns | None = None,
+) -> Loaded:
+    """Read sets into the spool. One GET each; of one that this process has stored one HEAD, or
+    nothing if that was a moment ago.
+
+    ``owns`` is given for sets of a listing: pass over objects of another job, whatever they hold (a
+    directory that an id names may hold litter of another run), and tombstones of aborted attempts.
+    See the module's head."""
+    loaded = Loaded()
+    with closing(_reading(runtime, job_id, refs, owns)) as outcomes:
+        for outcome in outcomes:
+            try:
+                read = outcome.unwrap()
+            except _PassedOverError:
+                continue
+            except _NobodysError:
+                if len(loaded.nobodys) < NOBODYS_MAX:
+                    loaded.nobodys.append(outcome.item.key)
+                continue
+            except (FormatError, NotFound) as error:
+                loaded.problems.append(error.message)
+                continue
+            loaded.sets.append(_spooled(outcome.item, read, spool))
+            runtime.progress(Progress("load", len(loaded.sets), total, "tasks"))
+    return loaded
+
+
+def stored_uploads(
+    runtime: Runtime, job: StartedJob, sets: Iterable[PlannedSet], *, missing_is_fine: bool
+) -> Iterator[tuple[list[ReadyUpload], Mapping[str, Any]]]:
+    """The uploads of planned sets, read from the store, with each set's statistics. Each upload is
+    checked against the destination and the job, as before the decision: somebody who may write a
+    record below one destination must not make its reader act elsewhere (docs/security.md).
+    NotFound: a set is gone, and the job may be finished: read its record again."""
+    right, directory = RowCheck(job, Destination.parse(job.dest)), job.paths.tree
+    refs = (SetRef(directory + s.name, s.etag, s.task, s.attempt) for s in sets)
+    with closing(_reading(runtime, job.id, refs)) as outcomes:
+        for outcome in outcomes:
+            try:
+                read = outcome.unwrap()
+            except NotFound:
+                if missing_is_fine:
+                    continue
+                raise
+            for row in read.rows:
+                if problem := right.problem(*row[:4]):
+                    raise FormatError(outcome.item.key, "commits", problem)
+            yield [upload_of(row) for row in read.rows], read.statistics
+
+
+# Where the uploads of a plan come from ------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSource:
+    """The pendingsets that a plan names, read from the store."""
+
+    runtime: Runtime
+    job: StartedJob
+    plan: Plan
+    missing_is_fine: bool
+
+    def uploads(self) -> Iterator[tuple[Iterable[ReadyUpload], Mapping[str, Any]]]:
+        return stored_uploads(
+            self.runtime, self.job, self.plan.sets, missing_is_fine=self.missing_is_fine
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SpooledSource:
+    """The accepted sets in the driver's own spool."""
+
+    accepted: Sequence[LoadedSet]
+    spool: Spool
+
+    def uploads(self) -> Iterator[tuple[Iterable[ReadyUpload], Mapping[str, Any]]]:
+        """Large sets one by one; small ones mixed, `SPREAD_SETS` at a time, one upload of each in
+        turn: a task's files often lie in one directory, and S3 limits requests for each prefix."""
+        small = [one for one in self.accepted if one.packed_bytes <= SPREAD_BYTES_MAX]
+        for loaded in self.accepted:
+            if loaded.packed_bytes > SPREAD_BYTES_MAX:
+                rows, statistics = self._read(loaded)
+                yield map(upload_of, rows), statistics
+        together = -(-len(small) // SPREAD_SETS)
+        for first in range(together):
+            read = [self._read(loaded) for loaded in small[first::together]]
+            for _, statistics in read[1:]:
+                yield (), statistics
+            mixed = chain.from_iterable(zip_longest(*(rows for rows, _ in read)))
+            yield (upload_of(row) for row in mixed if row is not None), read[0][1]
+
+    def _read(self, loaded: LoadedSet) -> tuple[Iterator[Row], Mapping[str, Any]]:
+        return self.spool.read(loaded.offset, loaded.packed_bytes)
+
+
+Source = StoredSource | SpooledSource
+"""Where the plan's uploads come from, set by set: uploads, to be gone through once, and the set's
+statistics."""
+
+
+def set_bytes_max(told: int) -> int:
+    """How many bytes of a control object to read side by side with others. ``told`` is its told
+    size. A larger object was changed since, or its size was not told."""
+    return min(max(told, SMALL_SET_BYTES), PENDINGSET_BYTES_MAX)
+
+
+class _PassedOverError(Exception):
+    """The object is in the listing, but is no attempt of this job: it is another job's, or a
+    tombstone."""
+
+
+class _LargerError(Exception):
+    """The set is larger than told, or larger than what is read of a set of unknown size."""
+
+
+class _NobodysError(Exception):
+    """The object is in the listing, but names no owner."""
+
+
+def _reading(
+    runtime: Runtime, job_id: str, refs: Iterable[SetRef], owns: Owns | None = None
+) -> Generator[Outcome[SetRef, _Read], None, None]:
+    def read(ref: SetRef, bytes_max: int) -> _Read:
+        if ref.own is not None and (info := _seen(runtime, ref, ref.own)) is not None:
+            return _Read(info, ref.task, ref.attempt, ref.own.uuid, (), {}, ref.own)
+        try:
+            stored = runtime.store.get(ref.key, max_bytes=bytes_max)
+        except InvalidRequest as error:
+            if error.code != "TooLarge":
+                raise
+            if bytes_max < PENDINGSET_BYTES_MAX:
+                raise _LargerError from error
+            raise FormatError(ref.key, "", f"has over {PENDINGSET_BYTES_MAX} bytes") from error
+        if owns is not None:
+            _hold_owner(stored, owns, runtime.store.bucket)
+        return _parse(stored, ref, job_id, runtime.store.bucket, listed=owns is not None)
+
+    larger: list[SetRef] = []
+    beside = runtime.pool.each(
+        lambda ref: read(ref, _room_for(ref)),
+        refs,
+        in_flight=LOADING_SETS_MAX,
+        weigh=_room_for,
+        weight_max=LOADING_BYTES_MAX,
+    )
+    with closing(beside) as first:
+        for outcome in first:
+            if isinstance(outcome.error, _LargerError):
+                larger.append(outcome.item)
+            else:
+                yield outcome
+    yield from runtime.pool.each(lambda ref: read(ref, PENDINGSET_BYTES_MAX), larger, in_flight=1)
+
+
+def _seen(runtime: Runtime, ref: SetRef, own: OwnSet) -> ObjectInfo | None:
+    """Look whether what is stored is still this process's own set; None: the set must be read. A
+    404 without S3's document is not believed: a GET decides."""
+    if own[:3] != (ref.etag, ref.task, ref.attempt):
+        return None
+    if ref.just_now:
+        now = runtime.clock.now()
+        return ObjectInfo(ref.key, ref.size, ref.etag, now, now)
+    try:
+        info = runtime.store.head(ref.key)
+    except NotFound:
+        return None
+    uuid = (info.metadata or {}).get(JOB_METADATA, own.uuid)
+    return info if same_etag(info.etag, ref.etag) and uuid == own.uuid else None
+
+
+def each_listed(
+    runtime: Runtime,
+    read: Callable[[ObjectInfo], R],
+    infos: Iterable[ObjectInfo],
+    in_flight: int = LOADING_SETS_MAX,
+) -> Generator[Outcome[ObjectInfo, R], None, None]:
+    """Read control objects of a listing side by side, at most `LOADING_BYTES_MAX` bytes at once.
+    Close the generator, as the pool's ``each``."""
+    return runtime.pool.each(
+        read,
+        infos,
+        in_flight=in_flight,
+        weigh=lambda info: info.size,
+        weight_max=LOADING_BYTES_MAX,
+    )
+
+
+def _room_for(ref: SetRef) -> int:
+    """How many bytes of a set are read while others are."""
+    if ref.own is not None:
+        return SMALL_SET_BYTES
+    told = max(ref.size, LOADING_BYTES_MAX // LOADING_SETS_MAX)
+    return min(told, PENDINGSET_BYTES_MAX) if ref.size else SMALL_SET_BYTES
+
+
+def _hold_owner(stored: StoredObject, owns: Owns, bucket: str) -> None:
+    """Pass over an object of another job, by its metadata or by its body."""
+    if owns(stored.info.metadata):
+        return
+    if (stored.info.metadata or {}).get(JOB_METADATA):
+        raise _PassedOverError
+    try:
+        extra = decode_set(stored.body, stored.info.key, bucket).extra_data or {}
+    except FormatError:
+        raise _NobodysError from None  # a set that cannot be read cannot name its owner either
+    if not (uuid := extra.get(EXTRA_JOB)):
+        raise _NobodysError
+    if not owns({JOB_METADATA: uuid}):
+        raise _PassedOverError
+
+
+def _parse(stored: StoredObject, ref: SetRef, job_id: str, bucket: str, *, listed: bool) -> _Read:
+    key, info = ref.key, stored.info
+    if ref.etag and not same_etag(info.etag, ref.etag):
+        raise FormatError(key, "", "is not the version that the task wrote: its ETag differs")
+    content = _content(stored.body, key, bucket)
+    if is_tombstone(content.extra):
+        if listed:
+            raise _PassedOverError
+        raise FormatError(key, "extraData", "says that the attempt was aborted")
+    if content.job_id not in ("", job_id):
+        raise FormatError(key, "jobId", f"is {content.job_id!r}, the job is {job_id!r}")
+    extra, metadata = content.extra, info.metadata or {}
+    told, kept = extra.get(EXTRA_JOB, ""), metadata.get(JOB_METADATA, "")
+    if told and kept and told != kept:
+        raise FormatError(
+            key, f"extraData.{EXTRA_JOB}", f"is {told!r}, the object's metadata says {kept!r}"
+        )
+    task = extra.get(EXTRA_TASK) or metadata.get(TASK_METADATA, "")
+    attempt = extra.get(EXTRA_ATTEMPT) or metadata.get(ATTEMPT_METADATA, "")
+    for name, wanted, found in (("task", ref.task, task), ("attempt", ref.attempt, attempt)):
+        if wanted and found and wanted != found:
+            raise FormatError(key, f"extraData.{name}", f"is {found!r}, not {wanted!r}")
+    uuid = told or kept
+    if uuid and not (task and attempt):
+        raise FormatError(key, "extraData", "names a job of ours, but no task or no attempt")
+    if not uuid:  # Hadoop's set: named for the task; its uploads name the attempt
+        uuid = owner_of("", key) or ""
+        task = task or ref.task or set_name(key)
+        attempt = attempt or content.attempt
+    return _Read(info, task, attempt, uuid, content.rows, content.statistics)
+
+
+class _Content(NamedTuple):
+    """What a set says, as far as a commit needs it. ``attempt`` is that of its first upload."""
+
+    job_id: str
+    extra: Mapping[str, str]
+    statistics: Mapping[str, Any]
+    attempt: str
+    rows: list[Row]
+
+
+def _content(data: bytes, key: str, bucket: str) -> _Content:
+    """Read a `.pendingset`; or a task manifest as the set that it is."""
+    if is_manifest(key, bucket):
+        manifest, home = manifest_at(data, key, bucket)
+        rows: list[Row] = [
+            (
+                file.name,
+                waiting_id(f"{home}/{file.name}", file.etag),
+                "",
+                1,
+                file.size,
+                file.etag or f"{SIZE_ONLY}{file.size}",
+                None,
+                [(file.etag, file.size, None)],
+            )
+            for file in manifest.files
+        ]
+        return _Content("", extra_of(manifest), manifest.statistics, manifest.attempt, rows)
+    pendingset = decode_pendingset(data, key)
+    commits, rows = pendingset.commits, []
+    for n, pending in enumerate(commits):
+        if pending.bucket != bucket:
+            reason = f"is {pending.bucket!r}, the job's is {bucket!r}"
+            raise FormatError(key, f"commits[{n}].bucket", reason)
+        rows.append(row_of(pending, f"{key}: commits[{n}]"))
+    attempt = commits[0].task_id if commits else ""
+    extra, statistics = pendingset.extra_data or {}, pendingset.iostatistics or {}
+    return _Content(pendingset.job_id, extra, statistics, attempt, rows)
+
+
+def _spooled(ref: SetRef, read: _Read, spool: Spool) -> LoadedSet:
+    if read.own is not None:
+        offset, packed_bytes = spool.append(read.own.packed)
+        files, data_bytes = read.own.files, read.own.data_bytes
+    else:
+        offset, packed_bytes = spool.write(read.rows, read.statistics)
+        files, data_bytes = len(read.rows), sum(row[4] for row in read.rows)
+    return LoadedSet(
+        key=ref.key,
+        etag=read.info.etag,
+        task=read.task,
+        attempt=read.attempt,
+        uuid=read.uuid,
+        last_modified=read.info.last_modified,
+        files=files,
+        bytes=data_bytes,
+        offset=offset,
+        packed_bytes=packed_bytes,
+    )
+
+
+# Stored plans -------------------------------------------------------------------------------------
+#
+# Written before the decision, read back, and checked against the job that names them.
+
+
+logger = logging.getLogger("magic_committer")
+
+
+def store_plan(runtime: Runtime, job: StartedJob, plan: Plan) -> ObjectRef:
+    """Store a plan at a key of its own. One PUT."""
+    key = job.paths.plan(plan.nonce)
+    body = plan.encode()
+    written = runtime.store.put(key, body, metadata={JOB_METADATA: job.uuid})
+    return ObjectRef(key, written.etag)
+
+
+def drop_plan(runtime: Runtime, job: StartedJob, key: str) -> None:
+    """Delete a plan by which nobody decides; "" means: no plan. If it stays, it is litter that the
+    sweep may delete."""
+    if not key:
+        return
+    try:
+        runtime.store.delete_one(key)
+    except StoreError as error:
+        logger.warning("job %s: %s could not be deleted: %s", job.id, key, error)
+
+
+def load_plan(runtime: Runtime, job: StartedJob, ref: ObjectRef) -> Plan:
+    """Read the plan that a job's record names, and check it against the job. One GET. NotFound:
+    another process has finished the job: read the record again."""
+    stored = runtime.store.get(ref.key, max_bytes=PLAN_BYTES_MAX)
+    if not same_etag(stored.info.etag, ref.etag):
+        raise FormatError(ref.key, "", "is not the version that the job's record names")
+    plan = Plan.decode(stored.body, ref.key)
+    check_plan(plan, job, ref.key)
+    return plan

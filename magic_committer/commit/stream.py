@@ -1,0 +1,345 @@
+"""What a job does about its micro-batch: it claims it, and says that it is published.
+
+`magic_committer.protocol.ledger` has the rules; `Ledgers` sends the requests. Invariants:
+
+* A write is conditional on the exact version that it leaves (``If-None-Match: *`` for the first).
+  An unanswered write is sent again while that version is still there. After an unclear answer the
+  ledger is read back. If it has changed, by us or by others, it says what comes next.
+* A claim is only written after the claimant before it was settled, and only over the version that
+  named that claimant. So a batch that the claimant has published meanwhile is seen.
+* A claimant is settled by its record, which is read after the ledger.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Literal
+
+from magic_committer.commit import register
+from magic_committer.commit.outcome import end, incomplete, outcome_of
+from magic_committer.errors import (
+    BatchUnsettled,
+    ConditionsNotSupported,
+    FormatError,
+    JobExists,
+    JobNotRunning,
+    MagicError,
+    NotFound,
+    OptionError,
+    OutcomeUnknown,
+    StoreError,
+    WriteConflict,
+)
+from magic_committer.errors.messages import Remedy
+from magic_committer.hadoop.paths import Destination
+from magic_committer.protocol.ledger import (
+    LEDGER_BYTES_MAX,
+    Claim,
+    Ledger,
+    Move,
+    StreamBatch,
+    next_move,
+)
+from magic_committer.protocol.record import JobRecord, StartedJob, State, may_take_claim
+from magic_committer.runtime.components import Runtime
+from magic_committer.stores.base import Written
+
+logger = logging.getLogger("magic_committer")
+
+LOOKS_MAX = 8
+"""How often a ledger is read again because another run has changed it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLedger:
+    """A ledger as it is stored at a key; None: there is none. ``etag`` is what a write must
+    leave."""
+
+    key: str
+    ledger: Ledger | None
+    etag: str
+
+    @property
+    def nonce(self) -> str:
+        """The nonce of this version; "" if there is no ledger."""
+        return "" if self.ledger is None else self.ledger.nonce
+
+
+class Ledgers:
+    """The ledgers of a destination: one object for each query."""
+
+    def __init__(self, runtime: Runtime, dest: Destination) -> None:
+        self._runtime = runtime
+        self.dest = dest
+        self.ids = runtime.ids
+
+    def read(self, query: str) -> StoredLedger:
+        """Read the ledger of a query. One GET."""
+        key = self.dest.ledger(query)
+        try:
+            stored = self._runtime.store.get(key, max_bytes=LEDGER_BYTES_MAX)
+        except NotFound:
+            return StoredLedger(key, None, "")
+        ledger = Ledger.decode(stored.body, key)
+        if ledger.query != query:
+            raise FormatError(key, "query", f"is {ledger.query!r}: the ledger of another query")
+        return StoredLedger(key, ledger, stored.info.etag)
+
+    def write(self, leaves: StoredLedger, ledger: Ledger) -> bool:
+        """Replace one version of a ledger by the next. False: it has changed, perhaps by this very
+        write, whose answer was lost. Read it again."""
+
+        def there(_: StoreError) -> StoredLedger | None:
+            now = self.read(ledger.query)
+            return now if now.ledger is not None else None
+
+        written = register.write(
+            self._runtime,
+            leaves.key,
+            ledger.encode(),
+            ledger.nonce,
+            leaves if leaves.ledger is not None else None,
+            there,
+            lambda error: error,
+        )
+        return isinstance(written, Written)
+
+
+def claim_batch(
+    ledgers: Ledgers,
+    job: StartedJob,
+    batch: StreamBatch,
+    settle: Callable[[Claim], bool],
+    checkpoint: str | None = None,
+) -> bool:
+    """Claim a batch for a running job. Repeatable. False: the batch is published already.
+    ``settle`` is `settle_claim`. Raises `BatchUnsettled`, with nothing decided, if others keep
+    claiming, or if the batch was published from another checkpoint."""
+    for _ in range(LOOKS_MAX):
+        stored = ledgers.read(batch.query)
+        move = next_move(stored.ledger, batch.number, job.uuid)
+        if move is Move.SKIP:
+            assert stored.ledger is not None
+            assert stored.ledger.done is not None
+            if stored.ledger.is_of_another(checkpoint):
+                raise _other_checkpoint(job, batch, stored)
+            tell_passed_over(batch, stored.ledger.done)
+            return False
+        if move is Move.DECIDE:
+            return True
+        lost: Claim | None = None
+        if move is Move.SETTLE and stored.ledger is not None and stored.ledger.claim is not None:
+            lost = stored.ledger.claim if settle(stored.ledger.claim) else None
+        ledger = stored.ledger or Ledger(batch.query, "", None, "", None)
+        claim = Claim(job.id, job.uuid, batch.number, checkpoint or "")
+        if ledgers.write(stored, ledger.claimed(claim, ledgers.ids())):
+            if lost is not None:
+                _tell_lost(batch, lost)
+            return True
+    raise BatchUnsettled(
+        f"job {job.id!r} could not claim {batch}: other runs of the query keep changing its ledger",
+        job_id=job.id,
+        hint="Stop the other runs of the query, and commit again",
+    )
+
+
+def tell_passed_over(batch: StreamBatch, done: int) -> None:
+    """Log that a batch is passed over. An engine replays its last batch; if it goes back further,
+    its checkpoint may be another or an older one, and the batch may hold other rows."""
+    if done == batch.number:
+        logger.info("%s is published already", batch)
+        return
+    logger.warning(
+        "%s is passed over: batch %d is published already. If the query has a new checkpoint, give"
+        " it another name; if its checkpoint is an older copy, rows may be missing",
+        batch,
+        done,
+    )
+
+
+def publish_batch(ledgers: Ledgers, job: StartedJob, batch: StreamBatch) -> str:
+    """Say in the ledger that a job has published its batch, if that is not said yet. Repeatable, by
+    whoever completes the job. Gives a warning if the ledger has forgotten the job's claim, and does
+    not say that the batch is published; "" if all is well."""
+    for _ in range(LOOKS_MAX):
+        stored = ledgers.read(batch.query)
+        ledger = stored.ledger
+        if ledger is None or ledger.claim is None or ledger.claim.uuid != job.uuid:
+            if ledger is not None and ledger.covers(batch.number):
+                return ""
+            return (
+                f"{stored.key} does not say that {batch} is published, and names another claim or"
+                " none: somebody has changed it. If the query runs this batch again, its rows are"
+                " there twice"
+            )
+        if ledgers.write(stored, ledger.published(batch.number, ledgers.ids())):
+            return ""
+    raise WriteConflict(
+        f"{stored.key} keeps changing",
+        operation="put",
+        bucket=ledgers.dest.bucket,
+        key=stored.key,
+    )
+
+
+# The job that has claimed before ------------------------------------------------------------------
+
+
+Claimant = tuple[State, Callable[[], object]]
+"""The state of a job that has claimed a batch before, as its record is now; and what finishes or
+aborts it, as a recovery does. That raises JobNotRunning or OutcomeUnknown if another process has
+moved the record on."""
+
+
+def settle_claim(
+    job: StartedJob,
+    batch: StreamBatch,
+    claim: Claim,
+    look: Callable[[Claim], Claimant | None],
+) -> bool:
+    """Make sure that the job that has claimed a batch before publishes nothing any more, or has
+    said so in the ledger. Its record stays ``closed``. Repeatable. ``look`` finds that job; None:
+    its record is gone, or another job's is in its place. Gives whether there is no record: if the
+    ledger is still the same then, nothing tells whether the job had begun to publish."""
+    why = "its record keeps changing"
+    for _ in range(LOOKS_MAX):
+        try:
+            claimant = look(claim)
+            if claimant is None:
+                return True
+            state, settle = claimant
+            if may_take_claim(state):
+                return False
+            logger.info("job %s: settles job %s, %s", job.id, claim.job_id, state)
+            settle()
+        except (JobNotRunning, OutcomeUnknown) as error:
+            why = error.message  # another process has moved it on: look again
+        except MagicError as error:
+            raise unsettled(job, batch, claim, error.message) from error
+        else:
+            return False
+    raise unsettled(job, batch, claim, why)
+
+
+def _tell_lost(batch: StreamBatch, claim: Claim) -> None:
+    """Log that the claim of a job without a record was taken."""
+    logger.warning(
+        "%s: job %s, which has claimed batch %d, has no record. Most likely it was aborted. If its"
+        " record was deleted by somebody else, files of that batch may be visible, and are there"
+        " twice when the batch is written again",
+        batch,
+        claim.job_id,
+        claim.number,
+    )
+
+
+# After the decision -------------------------------------------------------------------------------
+
+
+def published_by(
+    ledgers: Ledgers, job: StartedJob, batch: StreamBatch, checkpoint: str | None
+) -> Literal["", "it", "another"]:
+    """What the ledger says about the batch of a job that will not publish it any more: this very
+    job has published it, or another one from the same checkpoint; "": nobody has, or nobody can
+    tell."""
+    try:
+        ledger = ledgers.read(batch.query).ledger
+    except (StoreError, FormatError) as error:
+        logger.info("job %s: its query's ledger does not tell: %s", job.id, error)
+        return ""
+    if ledger is None or not ledger.covers(batch.number):
+        return ""
+    if (ledger.done, ledger.done_by) == (batch.number, job.uuid):
+        return "it"
+    return "" if ledger.is_of_another(checkpoint) else "another"
+
+
+def say_published(
+    ledgers: Ledgers,
+    job: StartedJob,
+    batch: StreamBatch,
+    accept: Collection[str],
+) -> str:
+    """Write to the ledger that a batch is published, before the job's record is finished. Gives a
+    warning, or "". If it is not written yet, that is `CommitIncomplete`: the next run of the query
+    settles this job."""
+    key = ledgers.dest.ledger(batch.query)
+    if key in accept:
+        return f"{key} was accepted as it is"
+    try:
+        return publish_batch(ledgers, job, batch)
+    except (StoreError, FormatError) as error:
+        what = f"its query's ledger does not say yet that {batch} is published"
+        raise incomplete(job, what, error, outstanding=(key,)) from error
+
+
+# What is refused ----------------------------------------------------------------------------------
+
+
+def refuse_unconditional(job: StartedJob) -> None:
+    """Refuse a batch of a job without conditional writes: nobody could claim it."""
+    if job.terms.conditional_writes == "off":
+        raise ConditionsNotSupported(
+            f"job {job.id!r} was started with conditional_writes='off': without them two runs of a"
+            " batch may both publish it, so it takes no batch of a streaming query",
+            hint="Use a store with conditional writes for a stream. Or commit without a batch: a"
+            " batch that is run again is then written again",
+        )
+
+
+def refuse_other_batch(record: JobRecord, batch: StreamBatch | None) -> None:
+    """Refuse to finish a job as a batch that it was not decided as. Pure."""
+    if batch is None or outcome_of(record) != "committed" or record.batch == batch:
+        return
+    was = f"as {record.batch}" if record.batch is not None else "without a batch"
+    raise OptionError(
+        f"job {record.id!r} is committed {was}, not as {batch}",
+        hint="Start a job of its own for each run of a batch",
+    )
+
+
+def of_another_query(job_id: str, url: str) -> JobExists:
+    """The error for a caller that would join a job, and names another checkpoint."""
+    return JobExists(
+        f"job {job_id!r} under {url} belongs to another streaming query, or to none",
+        job_id=job_id,
+        hint="Give another job_id, or the checkpoint that it was started with",
+    )
+
+
+def batch_needed(job: StartedJob) -> OptionError:
+    """The error for a job of a streaming query that is to be committed without a batch."""
+    return OptionError(
+        f"job {job.id!r} was started with a checkpoint: it belongs to a streaming query, and is"
+        " committed as a batch of it only",
+        hint="Call job.commit(results, batch=StreamBatch(query, number)). If its query is dead,"
+        " abort the job: the query's next run writes the batch again",
+    )
+
+
+def _other_checkpoint(job: StartedJob, batch: StreamBatch, stored: StoredLedger) -> BatchUnsettled:
+    """The error for a batch that a query with another checkpoint has published."""
+    return BatchUnsettled(
+        f"job {job.id!r} does not publish {batch}, and its rows are not passed over: {stored.key}"
+        " says that a job with another checkpoint has published a batch of that number or a later"
+        " one. A copied checkpoint has the query id of its original",
+        job_id=job.id,
+        hint="Start the query that has the copy with a new, empty checkpoint. If it is the only one"
+        ' and its checkpoint was moved: name the old place again, or remove "checkpoint" from'
+        f" {stored.key}; the batch is then passed over",
+        remedies=(end(job.dest, job.id, "abort the job"),),
+    )
+
+
+def unsettled(job: StartedJob, batch: StreamBatch, claim: Claim, why: str) -> BatchUnsettled:
+    """The error for a job whose predecessor cannot be settled now."""
+    return BatchUnsettled(
+        f"job {job.id!r} does not publish {batch} yet: job {claim.job_id!r} has claimed batch"
+        f" {claim.number} before, and can neither be finished nor aborted now ({why})",
+        job_id=job.id,
+        remedies=(
+            Remedy("recover", job.dest, claim.job_id, "finish that job, then commit this one"),
+        ),
+    )

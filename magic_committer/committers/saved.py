@@ -1,0 +1,475 @@
+"""What other handles may know of an attempt: how it is undone, and what is saved of its files.
+
+Invariants:
+
+* After `settle` has asked, no other handle can change the answer: it asks by a claim
+  (`AttemptSet`), unless the attempt has no other handle and no request of it is under way.
+* An upload that may have become its object is looked at first: on some stores the abort of a
+  completed upload deletes the object (docs/stores.md).
+* The upload of a lost Create is found by its exact key. It is removed only if its name carries the
+  job's UUID and the job has ended: nobody completes anything there any more.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Generator, Iterable
+from contextlib import closing
+
+from msgspec.structs import replace
+
+from magic_committer.commit import requests, sets
+from magic_committer.commit.fence import AtKey, AttemptSet, Fence, names, refused
+from magic_committer.commit.sets import LOADING_BYTES_MAX, set_bytes_max
+from magic_committer.commit.uploads import Removal, Removed, UploadName, UploadRemover
+from magic_committer.errors import (
+    FormatError,
+    MagicError,
+    NotFound,
+    StoreError,
+    TaskFailed,
+    Unanswered,
+)
+from magic_committer.errors.messages import ANOTHER_ATTEMPT, CLOSE_FIRST, OWN_NAME
+from magic_committer.hadoop.documents import (
+    PENDING_BYTES_MAX,
+    Pending,
+    decode_pending,
+    encode_pending,
+)
+from magic_committer.hadoop.paths import PENDING_SUFFIX, uuid_in_name
+from magic_committer.protocol.record import (
+    HANDS_OFF,
+    JOB_METADATA,
+    Found,
+    Phase,
+    StartedJob,
+    State,
+    may_undo,
+)
+from magic_committer.runtime.components import Runtime
+from magic_committer.runtime.threads import Outcome
+from magic_committer.stores.base import ObjectInfo, objects, same_etag
+
+
+def late_in(fence: Fence) -> State | None:
+    """The state by which the fence called the attempt late; None if it did not."""
+    return State(fence.late.state) if fence.late is not None else None
+
+
+def settle(
+    job: StartedJob,
+    attempt_set: AttemptSet,
+    fence: Fence,
+    phase: Phase,
+    failures: list[BaseException],
+    *,
+    sole: bool,
+) -> tuple[AtKey, bool]:
+    """Find out what is at the key of an attempt's set, before the attempt is undone. Gives what is
+    there; and whether it is proved that no driver has ever accepted the attempt. If it is not
+    known, and it matters, the error is raised: nothing may be undone."""
+    if sole and phase is Phase.OPEN:
+        return AtKey(Found.NOTHING), True  # it never sent a set, and nobody else can
+    accept, late = job.terms.accept, late_in(fence)
+    reading = (
+        (late is not None and late not in HANDS_OFF)  # nobody accepts anything any more
+        or phase is Phase.COMMITTED
+        or (sole and (phase is Phase.ABORTED or accept == "results"))
+        or job.terms.conditional_writes == "off"  # a claim would overwrite the set
+    )
+    try:
+        there = attempt_set.read() if reading else attempt_set.claim()
+    except (StoreError, FormatError) as error:
+        if not may_undo(phase, sole=sole, accept=accept, found=Found.SET, late=late):
+            raise
+        failures.append(error)
+        return AtKey(Found.NOTHING), False
+    if reading or there.found is not Found.CLAIMED:
+        return there, False
+    return there, _claim_stands(attempt_set, fence, failures)
+
+
+def settle_undo(
+    job: StartedJob,
+    attempt_set: AttemptSet,
+    fence: Fence,
+    phase: Phase,
+    failures: list[BaseException],
+    *,
+    sole: bool,
+) -> tuple[AtKey, bool]:
+    """`settle`, for an attempt that is to be undone. If it is committed or may be, only the job can
+    undo it (`may_undo`): raises TaskFailed, and nothing may be undone."""
+    there, unaccepted = settle(job, attempt_set, fence, phase, failures, sole=sole)
+
+    def may() -> bool:
+        accept, late = job.terms.accept, late_in(fence)
+        return may_undo(phase, sole=sole, accept=accept, found=there.found, late=late)
+
+    if not may():
+        fence.must_undo()
+    if not may():
+        raise TaskFailed(
+            f"attempt {attempt_set.attempt!r} is committed, or may be",
+            job_id=job.id,
+            hint="Leave it out of job.commit(...), or abort the job",
+        )
+    return there, unaccepted
+
+
+def _claim_stands(attempt_set: AttemptSet, fence: Fence, failures: list[BaseException]) -> bool:
+    """Read the fence after a tombstone was stored, and delete the tombstone if the job has ended,
+    because its sweep may be over. True: the job has not ended. Then no sweep can have deleted an
+    accepted set, and the successful claim proves that there was none."""
+    try:
+        late = fence.must_undo()
+    except (StoreError, FormatError) as error:
+        failures.append(error)
+        return False
+    if late is not None:
+        attempt_set.take_back()
+    return late is None
+
+
+def remove_one(runtime: Runtime, upload: UploadName) -> None:
+    """Remove one upload, unless it has ended."""
+    error = _why_left(runtime, upload, UploadRemover(runtime).remove(upload))
+    if error is not None:
+        raise error
+
+
+def _why_left(runtime: Runtime, upload: UploadName, left: Removed) -> StoreError | None:
+    """Why an upload is, or may be, still open. None: it is not; or the store has accepted the
+    abort, and the task may not see whether the parts are gone: the job's sweep proves it."""
+    if left.removal is not Removal.LEFT or left.sent:
+        return None
+    return left.error or Unanswered(
+        f"the upload {upload.upload_id} of {upload.key} could not be aborted: {left.why}",
+        operation="abort_upload",
+        bucket=runtime.store.bucket,
+        key=upload.key,
+    )
+
+
+def remove_all(
+    runtime: Runtime,
+    pendings: Iterable[Pending],
+    failures: list[BaseException],
+    *,
+    look_first: bool,
+    in_flight: int,
+) -> int:
+    """Remove the uploads of these `.pending`s and go on after single failures. Gives their
+    number."""
+    doomed: dict[tuple[str, str], UploadName] = {}
+    for pending in pendings:
+        try:
+            upload = sets.from_pending(pending, pending.destination_key)
+        except FormatError as error:
+            failures.append(error)
+            continue
+        doomed[upload.key, upload.upload_id] = UploadName.of(upload)
+    remover = UploadRemover(runtime, look_first=look_first)
+    removals = ((doomed[name], remover.to_remove(doomed[name])) for name in sorted(doomed))
+    for name, removed in requests.each(runtime, removals, in_flight=in_flight):
+        left = _why_left(runtime, name, removed)
+        if left is not None:
+            failures.append(left)
+    return len(doomed)
+
+
+class RetriedCreates:
+    """Keys of an attempt whose Create was sent more than once. Each key may have two uploads, and
+    the id of one is lost (counterexamples.md, #18)."""
+
+    def __init__(self, runtime: Runtime, job: StartedJob, fence: Fence) -> None:
+        self._runtime = runtime
+        self._job = job
+        self._fence = fence
+        self._keys: dict[str, None] = {}
+
+    def add(self, key: str) -> None:
+        """Note that the Create of ``key`` was sent more than once."""
+        if uuid_in_name(key) == self._job.uuid:  # otherwise nobody can say who owns an upload there
+            self._keys[key] = None
+
+    def abort_if_late(self) -> None:
+        """If the job has ended, list the keys and abort the open uploads there. A job that has not
+        ended sweeps them itself, and while it commits, its plan may name one of them. Repeatable.
+
+        Each upload is looked at first: a listing may be stale and show an upload that was
+        completed. Only the parts are looked at, because both uploads of a key carry the same token.
+        """
+        if not self._keys:
+            return
+        late = self._fence.late or self._fence.must_undo()
+        if late is None or State(late.state) in HANDS_OFF:
+            return
+        for key in list(self._keys):
+            for page in self._runtime.store.list_uploads(key):
+                for upload in page.uploads:
+                    if upload.key == key:
+                        remove_one(self._runtime, UploadName(key, upload.upload_id))
+            self._keys.pop(key, None)
+
+
+# What is saved under the magic path ---------------------------------------------------------------
+#
+# The closed files of an attempt that other handles may know: the `.pending`s that ``track="s3"``
+# saves under the magic path.
+#
+# With them any process that knows the attempt's name can commit or abort the attempt. They lie in
+# Hadoop's tree (3.4) without its zero-byte markers: a committer reads only ``<path>.pending``, and
+# a marker is one more PUT for each file. (Hadoop's tools ask the marker how long a file of a
+# running JVM is. A file that is opened by path has one: `open_plain`.) All objects carry the job's
+# UUID, so that the tree of another run can be distinguished.
+#
+# Invariants:
+#
+# * From before the PUT of a `.pending` until its file is closed successfully, another handle may
+#   commit the attempt with it. Every other end of the file comes through here: the upload is
+#   aborted only if nobody has committed it and nobody can; otherwise it is left to the job's end.
+# * An attempt that no other handle uses needs no such proof. It may not be shared any more after an
+#   upload was aborted whose `.pending` may be stored.
+# * Nothing here refers to a file: the upload of a dropped file is aborted through this (`sender`).
+# * What this handle has saved it does not read again: if the listing shows a `.pending` with the
+#   ETag that the store gave for our PUT, it is the one that we know. Any other one is read.
+
+
+logger = logging.getLogger("magic_committer")
+
+
+class SavedFiles:
+    """The uploads of one attempt whose `.pending` was sent. ``shared``: other handles may commit
+    the attempt. ``dead``: why it can never be committed; None as long as this handle knows no
+    reason."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        job: StartedJob,
+        attempt_set: AttemptSet,
+        fence: Fence,
+        *,
+        shared: bool,
+        in_flight: int,
+    ) -> None:
+        self.shared = shared
+        self.dead: TaskFailed | None = None
+        self._runtime = runtime
+        self._job = job
+        self._paths = job.paths
+        self._set = attempt_set
+        self._fence = fence
+        self._attempt = attempt_set.attempt
+        self._in_flight = in_flight
+        self._lock = threading.RLock()
+        self._saved: dict[str, tuple[str, Pending]] = {}  # by key, with the store's ETag
+        self._sent: dict[str, Pending] = {}  # by upload id: their end must be asked for
+        self._kept: set[str] = set()  # ids of uploads that the job's end must judge
+        self._stray: str | None = None  # a key whose `.pending` may name an aborted upload
+        self._found: dict[str, ObjectInfo] = {}  # what the last listing showed
+        self._own: list[str] = []  # what of it is proved to be this attempt's
+
+    def share(self) -> None:
+        """Let other handles commit the attempt from now on. An upload that was aborted here, whose
+        `.pending` may be stored, forbids it: another handle would commit it."""
+        with self._lock:
+            if self._stray is not None:
+                raise TaskFailed(
+                    f"attempt {self._attempt!r} cannot go to another process any more: the first"
+                    f" close of {self._stray!r} failed, and may be saved all the same",
+                    job_id=self._job.id,
+                    hint=f"Commit it in this process. {ANOTHER_ATTEMPT}",
+                )
+            self.shared = True
+
+    # One file -------------------------------------------------------------------------------------
+
+    def save(self, key: str, pending: Pending) -> None:
+        """Store the `.pending` of a closed file under this key: from now on every process that
+        commits the attempt commits the file. This may be so even if the request got no answer.
+        Raises why a file of a shared attempt is too late."""
+        self._sent[pending.upload_id] = pending
+        body = encode_pending(pending, self._job.terms.etag_form)
+        try:
+            written = self._runtime.store.put(
+                key, body, metadata=self._set.metadata, content_type="application/json"
+            )
+        except StoreError as error:
+            if refused(error):
+                self.is_free(pending)
+            raise
+        self._saved[key] = written.etag, pending
+        late = self.late(pending) if self.shared else None
+        if late is not None:
+            self.is_free(pending)
+            self._delete([key])
+            raise late
+
+    def take_out(self, key: str, pending: Pending) -> None:
+        """Delete the `.pending` of a closed file: from now on nobody commits the file.
+        Repeatable."""
+        failed = self._runtime.store.delete([key])
+        if failed:
+            raise failed[key]
+        self._saved.pop(key, None)
+        self.is_free(pending)
+
+    def is_free(self, pending: Pending) -> None:
+        """Note that nobody commits this file, now or later: its upload may be aborted."""
+        self._sent.pop(pending.upload_id, None)
+
+    def late(self, pending: Pending) -> MagicError | None:
+        """Why a file of a shared attempt was saved too late to be published; None if it was not.
+
+        The set is read first, then the fence: a sweep deletes the set, but not before the fence
+        tells. In the other order a process that is slow between the two would find neither.
+
+        If the store cannot be asked, the file stays saved: the process that commits the attempt
+        reads it, or the job's sweep finds it.
+        """
+        try:
+            without = self._set_without(pending)
+        except (StoreError, FormatError) as error:
+            logger.warning(
+                "job %s: whether attempt %s is committed already could not be read: %s",
+                self._job.id, self._attempt, error,
+            )  # fmt: skip
+        else:
+            if without is not None:
+                return without  # nobody may read the fence for this file
+        try:
+            return self._fence.must_undo()
+        except (StoreError, FormatError) as error:
+            logger.warning("job %s: the fence could not be read: %s", self._job.id, error)
+            return None
+
+    def _set_without(self, pending: Pending) -> TaskFailed | None:
+        """Why the attempt's set can never hold this file; None if it holds it, or if no set is
+        stored."""
+        there = self._set.read()
+        if there.found is Found.CLAIMED:
+            return self._set.was_aborted()
+        if there.stored is None or names([pending]) <= names(there.stored.pendings):
+            return None
+        return TaskFailed(
+            f"attempt {self._attempt!r} was committed before {pending.destination_key!r} was"
+            " closed: the file is not part of it, and is never published",
+            job_id=self._job.id,
+            hint=CLOSE_FIRST,
+        )
+
+    def give_up(self, pending: Pending, error: BaseException) -> None:
+        """End the file because of ``error``, which takes the notes. Does nothing if nobody commits
+        the file anyway."""
+        if pending.upload_id not in self._sent:
+            return
+        with self._lock:
+            if not self.shared:
+                self._stray = pending.destination_key
+                self.is_free(pending)
+                return
+        try:
+            if self._is_ruled_out(pending):
+                self.dead = self._set.was_aborted()
+                self.is_free(pending)
+                return
+        except (StoreError, FormatError) as failure:
+            error.add_note(f"whether its attempt is committed is not known either: {failure}")
+        self._kept.add(pending.upload_id)
+        self.is_free(pending)
+        error.add_note(f"the upload {pending.upload_id} is left to the end of the job")
+
+    def _is_ruled_out(self, pending: Pending) -> bool:
+        """Make sure that no other handle commits the attempt with a file whose `.pending` got no
+        answer. False: another handle has committed it."""
+        there, _ = settle(self._job, self._set, self._fence, Phase.OPEN, [], sole=False)
+        if there.stored is not None:
+            return not names([pending]) <= names(there.stored.pendings)
+        return there.found is not Found.FOREIGN
+
+    def abort(self, key: str, mark: str, upload_id: str) -> None:
+        """Abort an upload that others may know, or leave it to the job."""
+        pending = self._sent.get(upload_id)
+        if pending is not None:  # interrupted before `give_up` had ended
+            notes = TaskFailed(f"{key} was interrupted while it was closed", job_id=self._job.id)
+            self.give_up(pending, notes)
+            logger.warning("%s: %s", notes.message, "; ".join(getattr(notes, "__notes__", ())))
+        if upload_id not in self._kept:
+            remove_one(self._runtime, UploadName(key, upload_id, mark))
+
+    # The attempt's tree ---------------------------------------------------------------------------
+
+    def pendings(self) -> list[Pending]:
+        """All files of the attempt. One GET for each that another handle has saved."""
+        with closing(self._listed()) as outcomes:
+            return [outcome.unwrap() for outcome in outcomes]
+
+    def known_uploads(self, failures: list[BaseException]) -> list[Pending]:
+        """The uploads that the tree names. An unreadable `.pending` is noted, unless it is gone:
+        then another process is aborting the attempt too."""
+        known: list[Pending] = []
+        with closing(self._listed()) as outcomes:
+            for outcome in outcomes:
+                if outcome.error is None:
+                    known.append(outcome.unwrap())
+                elif not isinstance(outcome.error.__cause__, NotFound):
+                    failures.append(outcome.error)
+        return known
+
+    def remove(self) -> None:
+        """Delete the tree as `pendings` or `known_uploads` found it. The directory of a given job
+        id may hold a zombie of another run: there, only objects that are proved to be ours are
+        deleted."""
+        self._delete(self._own if self._job.given_id else self._found)
+
+    def _delete(self, keys: Iterable[str]) -> None:
+        """Delete control objects. What stays is swept with the job."""
+        doomed = list(keys)
+        failed = self._runtime.store.delete(doomed) if doomed else {}
+        for key, error in failed.items():
+            logger.warning("job %s: %s could not be deleted: %s", self._job.id, key, error)
+
+    def _listed(self) -> Generator[Outcome[str, Pending], None, None]:
+        directory = self._paths.attempt_directory(self._attempt)
+        self._found = {info.key: info for info in objects(self._runtime.store, directory)}
+        self._own = []
+        return self._runtime.pool.each(
+            self._load,
+            [key for key in self._found if key.endswith(PENDING_SUFFIX)],
+            in_flight=self._in_flight,
+            weigh=lambda key: self._found[key].size,
+            weight_max=LOADING_BYTES_MAX,
+        )
+
+    def _load(self, key: str) -> Pending:
+        saved = self._saved.get(key)
+        if saved is not None and same_etag(saved[0], self._found[key].etag):
+            return self._ours(key, saved[1])
+        try:
+            bytes_max = min(PENDING_BYTES_MAX, set_bytes_max(self._found[key].size))
+            stored = self._runtime.store.get(key, max_bytes=bytes_max)
+            pending = decode_pending(stored.body, key)
+            upload = sets.from_pending(pending, key)
+        except (FormatError, NotFound) as error:
+            raise TaskFailed(
+                f"attempt {self._attempt!r}: {error.message}",
+                job_id=self._job.id,
+                hint=ANOTHER_ATTEMPT,
+            ) from error
+        if (stored.info.metadata or {}).get(JOB_METADATA) != self._job.uuid or not (
+            upload.token.startswith(f"{self._job.uuid}.{self._attempt}.")
+        ):
+            raise TaskFailed(
+                f"attempt {self._attempt!r}: {key} is not of this attempt of job {self._job.id!r}",
+                job_id=self._job.id,
+                hint=OWN_NAME,
+            )
+        return self._ours(key, pending)
+
+    def _ours(self, key: str, pending: Pending) -> Pending:
+        self._own.append(key)
+        return replace(pending, filename=self._paths.uri(key))

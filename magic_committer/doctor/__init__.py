@@ -1,1 +1,0 @@
-"""What a job may do and can do under a destination: permissions, capabilities, IAM policies."""

@@ -1,0 +1,545 @@
+"""Which role needs which S3 actions, and the smallest policy that allows them. Pure.
+
+This is the one source for the README's policy, for ``doctor --policy`` and for the doctor's
+questions; `tests/cli/test_doctor.py` runs jobs that may do no more. Roles:
+
+* ``writer``: a process that only runs tasks of jobs that others started.
+* ``committer``: a driver: it starts, commits, aborts and recovers jobs. It may run tasks, too.
+* ``cleaner``: `magic_committer.cleanup` from cron. A record says whether the job of an upload is
+  over. It may be in any directory above the upload, so those are read as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal, get_args
+
+from magic_committer.commit.probe import WHOLE_KEYS_ONLY, Capabilities, probe_all
+from magic_committer.errors import (
+    FormatError,
+    InvalidRequest,
+    NotFound,
+    NotSupported,
+    PermissionDenied,
+    StoreError,
+    Unanswered,
+)
+from magic_committer.hadoop.paths import MAGIC, MAGIC_JOB_PREFIX, RECORD, Destination
+from magic_committer.options import FAILING, Mode
+from magic_committer.protocol.record import JOB_METADATA
+from magic_committer.runtime.components import Runtime
+from magic_committer.runtime.wiring import BucketSettings
+from magic_committer.stores.base import Attributes, Part, refusal_of, transport_of, uploads
+
+Role = Literal["writer", "committer", "cleaner"]
+ROLES: tuple[Role, ...] = get_args(Role)
+_NO_TASK: tuple[Role, ...] = ("committer", "cleaner")
+
+PUT, GET, DELETE = "s3:PutObject", "s3:GetObject", "s3:DeleteObject"
+ABORT, PARTS = "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"
+LIST, LIST_UPLOADS = "s3:ListBucket", "s3:ListBucketMultipartUploads"
+LIFECYCLE = "s3:GetLifecycleConfiguration"
+
+POLICY_VERSION = "2012-10-17"
+"""The version of the policy language (IAM reference), not a version of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """One S3 action (Service Authorization Reference), what it is needed for, and by whom."""
+
+    action: str
+    use: str
+    roles: tuple[Role, ...]
+
+
+PERMISSIONS: tuple[Permission, ...] = (
+    Permission(PUT, "files, records, plans", ROLES),
+    Permission(GET, "records, what tasks left", ROLES),
+    Permission(DELETE, "control objects; what a job replaces", ROLES),
+    Permission(ABORT, "files that are not committed", ROLES),
+    Permission(PARTS, "whether uploads are there, or gone", ROLES),
+    Permission(LIST, "what tasks left, jobs, data to replace", ROLES),
+    Permission(LIST_UPLOADS, "uploads of killed tasks", _NO_TASK),
+    Permission(LIFECYCLE, "the rule that is the backstop", ("cleaner",)),
+)
+"""Every action that the library uses, except those of ``lifecycle ensure``."""
+
+_ON_OBJECTS = (PUT, GET, DELETE, ABORT, PARTS)
+
+
+def actions_of(role: Role) -> frozenset[str]:
+    """The actions that a role needs."""
+    return frozenset(one.action for one in PERMISSIONS if role in one.roles)
+
+
+def policy(role: Role, dest: Destination) -> dict[str, Any]:
+    """The smallest IAM policy for a role under a destination, as JSON for IAM.
+
+    It is for AWS's ordinary partition: elsewhere replace ``arn:aws`` (``arn:aws-cn``). It does not
+    contain what encryption by KMS, tags and ACLs need (README, "Permissions").
+    """
+    needed = actions_of(role)
+    bucket = f"arn:aws:s3:::{dest.bucket}"
+    below = f"{_literal(dest.prefix)}*"
+    above = list(map(_literal, directories_above(dest.prefix))) if role == "cleaner" else []
+    prefixes = [below, *(f"{one}{MAGIC}*" for one in above)]
+    within = {"StringLike": {"s3:prefix": prefixes if above else below}}
+    statements: list[dict[str, Any]] = [
+        {
+            "Sid": "FilesRecordsAndUploads",
+            "Action": [action for action in _ON_OBJECTS if action in needed],
+            "Resource": f"{bucket}/{below}",
+        }
+    ]
+    if above:
+        records = [f"{bucket}/{one}{MAGIC_JOB_PREFIX}*/{RECORD}" for one in above]
+        statements.append({"Sid": "RecordsAbove", "Action": GET, "Resource": records})
+    for sid, action in (
+        ("FindObjects", LIST),
+        ("FindUploads", LIST_UPLOADS),
+        ("LookAtTheLifecycle", LIFECYCLE),
+    ):
+        if action in needed:
+            condition = {"Condition": within} if action == LIST else {}
+            statements.append({"Sid": sid, "Action": action, "Resource": bucket, **condition})
+    allowed = [{"Sid": one.pop("Sid"), "Effect": "Allow", **one} for one in statements]
+    return {"Version": POLICY_VERSION, "Statement": allowed}
+
+
+def directories_above(prefix: str) -> Iterator[str]:
+    """``""`` and ``"a/"`` for ``a/b/``: the directories above a destination's."""
+    for index in range(len(prefix)):
+        if index == 0 or prefix[index - 1] == "/":
+            yield prefix[:index]
+
+
+def _literal(text: str) -> str:
+    """Quote a key's text for a policy, which has patterns: ``*``, ``?`` and ``$`` then mean
+    themselves (IAM reference, "Policy variables")."""
+    return "".join(f"${{{c}}}" if c in "*?$" else c for c in text)
+
+
+# What the store's ways and the permissions mean ---------------------------------------------------
+#
+# What the library promises on a store with certain ways, to a user without certain permissions.
+# Pure.
+#
+# The sentences say what a job does: it refuses to start in a mode that the store cannot carry, or
+# it does something less safe instead, and says so (docs/stores.md). `tests/cli/test_doctor.py`
+# compares them with jobs on stores that behave like real servers.
+
+
+TO_PROBE = frozenset({PUT, GET, DELETE, ABORT})
+"""The actions that are needed to ask the store for its ways, and by every job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is promised for one thing (a mode, say), in a sentence. ``works``: None: it was not
+    found out."""
+
+    subject: str
+    works: bool | None
+    sentence: str
+
+
+WORKS = "works: a job is decided once, all of it or nothing; anyone can finish it from any crash"
+UNLESS_KILLED = (
+    "works, but for a client that is killed during a Complete: that file may be lost (see below)."
+    " Else a job is decided once, all of it or nothing, and anyone can finish it"
+)
+"""What `append` promises on a store that may lose a file whose Complete was cut."""
+_OFF = "Options(conditional_writes='off')"
+_UNKNOWN = "was not found out"
+
+
+Told = tuple[bool | None, str]
+"""Whether something works, None: it was not found out; and a sentence."""
+
+
+def verdicts(can: Capabilities, denied: Set[str]) -> Iterator[Verdict]:
+    """What the library promises on such a store, where these actions are denied that a committer
+    needs. Pure."""
+    works, sentence = _decided(can, denied)
+    # What only MinIO was seen to do. It is said if uploads are listed as only MinIO lists them:
+    # nobody could ask without losing something.
+    whole = can.notes.get("uploads_by_prefix") == WHOLE_KEYS_ONLY
+    loses = can.uploads_by_prefix is False and whole
+    if works and loses:
+        sentence = UNLESS_KILLED
+    for mode in get_args(Mode):
+        alike = mode == "append" or not works
+        yield Verdict(mode, *((works, sentence) if alike else _mode(mode, can)))
+    if denied & TO_PROBE:
+        off: Told = False, f"does not help: {_wants(denied)}"
+    elif can.metadata_kept is False:
+        off = False, "does not help: without its metadata no file can be told"
+    elif works:
+        off = True, "works, and is not needed: the store keeps what a decision rests on"
+    else:
+        off = True, "helps: S3A's guarantees only, one driver a job and no recovery beside it"
+    yield Verdict(_OFF, *off)
+    yield Verdict("finishing a job again", *_again(can))
+    if loses:
+        yield Verdict(
+            "a client that is killed during Complete",
+            False,
+            "may lose the file, if the store is MinIO, whose way of listing uploads it has: object"
+            " and parts are gone (docs/stores.md). Recovering the job names such keys as lost",
+        )
+    yield Verdict("finding uploads of killed tasks", *_killed(can, denied))
+
+
+def _wants(denied: Set[str]) -> str:
+    return f"the policy must allow {', '.join(sorted(denied))}"
+
+
+def _decided(can: Capabilities, denied: Set[str]) -> Told:
+    """What every mode needs; `append` needs no more."""
+    if needed := denied & actions_of("committer"):
+        return False, f"does not work: {_wants(needed)}"
+    for name, verb in (("conditional_put", "PUT If-None-Match"), ("swap", "PUT If-Match")):
+        if getattr(can, name) is False:
+            how = can.notes.get(name, "does not keep it")
+            sentence = f"is refused: of {verb} the store {how}, so no job could be decided once"
+            return False, f"{sentence}. {_OFF} helps"
+    if can.metadata_kept is False:
+        how = can.notes.get("metadata_kept", "does not keep it")
+        sentence = f"is refused: the store, or a proxy before it, {how}, so a job's files could not"
+        return False, f"{sentence} be told from others'"
+    if None in (can.conditional_put, can.swap, can.metadata_kept):
+        return None, _UNKNOWN
+    return True, WORKS
+
+
+def _mode(mode: Mode, can: Capabilities) -> Told:
+    """What a mode needs beside that."""
+    fails = mode in FAILING
+    name = "conditional_complete" if fails else "conditional_delete"
+    kept, how = getattr(can, name), can.notes.get(name, "does not keep it")
+    if kept is None:
+        return None, _UNKNOWN
+    if kept:
+        only = "only what was there when it was planned is deleted"
+        return True, f"works: {'nothing is ever written over' if fails else only}"
+    if fails:
+        sentence = f"is refused: of Complete If-None-Match the store {how}, so a job could write"
+        return False, f"{sentence} over what somebody else wrote"
+    sentence = f"works, with a warning: of DELETE If-Match the store {how}; a job looks before it"
+    return True, f"{sentence} deletes, and what somebody writes between the two is lost"
+
+
+def _again(can: Capabilities) -> Told:
+    if can.second_complete is None:
+        return None, _UNKNOWN
+    how = {
+        "idempotent": "a second Complete is answered as the first",
+        "forgetful": "a second Complete is answered with 404, and the object tells by its token",
+        "other": f"a second Complete {can.notes.get('second_complete', 'is an error')}, and the"
+        " object tells by its token",
+    }
+    slower = ""
+    if can.true_complete is False:
+        false = can.notes.get("true_complete", "answers 200 falsely")
+        slower = (
+            f"; but the store {false}: each object is looked at after its Complete, and completing"
+            " takes some two thirds longer"
+        )
+    return True, f"works: {how[can.second_complete]}{slower}"
+
+
+def _killed(can: Capabilities, denied: Set[str]) -> Told:
+    stay = "they stay until a lifecycle rule takes them (lifecycle ensure)"
+    if LIST_UPLOADS in denied:
+        return False, f"does not work: {_wants({LIST_UPLOADS})}; {stay}"
+    if can.uploads_by_prefix is None:
+        return None, f"was not found out; where they are not listed {stay}"
+    for name, all_of in (("uploads_by_prefix", ""), ("uploads_paged", " past 1,000")):
+        if getattr(can, name) is False:
+            how = can.notes.get(name, "does not list them")
+            return False, f"does not work{all_of}: the store {how}; {stay}"
+    return True, f"works{'' if can.uploads_paged else '; past 1,000 was not asked (--paging)'}"
+
+
+# Finding out by trying ----------------------------------------------------------------------------
+#
+# What a job may do and can do under a destination, found out by trying: permissions, one S3 action
+# after the other; which of S3's rules the store keeps; and what the library promises there.
+#
+# Invariants:
+#
+# * **Nothing is left behind**, whatever is denied. An object is put only after DeleteObject was
+#   allowed; an upload is created only after AbortMultipartUpload was allowed. Before, both are
+#   tried on things that do not exist. If one of them is denied, the others are tried on such things
+#   too: S3 checks the permission first. (A bucket with versions keeps those of the scratch
+#   objects.)
+# * All of it is in a job's directory of its own, with that job's token: if this process is killed,
+#   cleanup recognises it.
+# * A denial does not stop the rest. "Denied" is said only if it is certain: of GetObject only after
+#   a GET of an object that is there. To who may not list by that very request S3 answers 403 for a
+#   missing one as well.
+# * `Capabilities` says what the store was found to do; `verdicts` says what that means.
+
+
+NO_UPLOAD = "magic-committer-doctor-no-such-upload"
+"""An upload id that no store has given."""
+NO_ETAG = '"00000000000000000000000000000000"'
+SCRATCH_BYTES_MAX = 1024
+LISTED = "an object that is not there answers 403 as well: a job lists its key then, and goes on"
+UNTOLD = "without s3:ListBucket an object that is not there answers 403 as well"
+WRONG_CREDENTIALS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken")
+ON_BUCKETS = frozenset({LIFECYCLE, LIST_UPLOADS})
+"""Allowed for the whole bucket or not at all: no policy can limit them to a prefix."""
+
+Answer = Literal["ok", "denied", "unsupported", "unanswered", "error", "unknown"]
+"""``unsupported``: the store has no such call. ``unknown``: the store did not say, or was not
+asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Permission):
+    """A permission, the URL on which it was tried, and what the store said, unless that is ok."""
+
+    on: str
+    answer: Answer = "unknown"
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Everything that was found out about a destination.
+
+    Attributes:
+        store: its endpoint and bucket.
+        problem: why ``can`` is empty, if the store was not asked or only in part.
+        left: scratch objects and uploads that could not be removed.
+        transport: what sends the requests, ``"fast"`` or ``"boto3 (why)"``; "": not known.
+    """
+
+    dest: str
+    store: str
+    permissions: tuple[Asked, ...]
+    can: Capabilities
+    problem: str
+    verdicts: tuple[Verdict, ...]
+    left: tuple[str, ...]
+    transport: str
+
+    def lacks(self, role: Role, answer: Answer) -> bool:
+        """Whether an action that a role needs got this answer."""
+        return any(role in a.roles and a.answer == answer for a in self.permissions)
+
+
+def diagnose(
+    runtime: Runtime,
+    dest: Destination,
+    settings: BucketSettings | None = None,
+    *,
+    paging: bool = False,
+) -> Diagnosis:
+    """Find out what works under a destination. Some 80 requests. Repeatable. ``settings``: of the
+    bucket, to ask whether its lifecycle may be read. ``paging``: ask too whether more than 1,000
+    uploads are listed: 2,000 more requests. Raises what ends all: no such bucket, no credentials or
+    wrong ones, no store."""
+    with _Trial(runtime, dest) as scratch:
+        found = {one.action: one for one in scratch.ask()}
+        found[LIFECYCLE] = scratch.ask_lifecycle(settings)
+        above = list(scratch.ask_above())
+    asked = (*(found[one.action] for one in PERMISSIONS), *above)
+    can, problem = Capabilities(), ""
+    if lacking := [action for action in sorted(TO_PROBE) if found[action].answer != "ok"]:
+        problem = f"not asked: that wants {', '.join(lacking)}"
+    else:
+        listing = found[LIST_UPLOADS].answer not in ("denied", "unanswered")
+        try:
+            can = probe_all(runtime, dest.prefix, paging=paging, listing=listing)
+        except StoreError as error:
+            problem = str(error)
+    denied = {one.action for one in asked if one.answer == "denied" and "committer" in one.roles}
+    return Diagnosis(
+        dest=dest.url,
+        store=runtime.store.identity,
+        permissions=asked,
+        can=can,
+        problem=problem,
+        verdicts=tuple(
+            replace(one, works=False, sentence=f"is refused: {why}") if why else one
+            for one in verdicts(can, denied)
+            for why in (refusal_of(runtime.store, "", one.subject),)
+        ),
+        left=tuple(scratch.left),
+        transport=transport_of(runtime.store),
+    )
+
+
+class _Trial:
+    """One key in a job's directory, on which each action is tried. Everything is removed when the
+    ``with`` ends, however it ends; ``left`` names what is not."""
+
+    def __init__(self, runtime: Runtime, dest: Destination) -> None:
+        self._store, self._dest, self._uuid = runtime.store, dest, runtime.ids()
+        self._directory = f"{dest.jobs_prefix}{self._uuid}/"
+        self._key = f"{self._directory}doctor-mcj{self._uuid}"
+        self._metadata = {JOB_METADATA: self._uuid}
+        self._object = False  # it may be there
+        self._uploads: list[str] = []  # that may be open
+        self._unsure = False  # there may be one whose id is not known
+        self.left: list[str] = []
+
+    def __enter__(self) -> _Trial:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._unsure:
+            try:
+                listed = {upload.upload_id for upload in uploads(self._store, self._key)}
+                self._uploads += listed - set(self._uploads)
+            except StoreError:
+                self.left.append(f"{self._key}: perhaps an upload")
+        for upload in tuple(self._uploads):
+            try:
+                self._abort(upload)
+            except StoreError:
+                self.left.append(f"{self._key}: upload {upload}")
+        if self._object:
+            try:
+                self._delete()
+            except StoreError:
+                self.left.append(self._key)
+
+    def ask(self) -> Iterator[Asked]:
+        """All actions under the destination."""
+        yield self._tried(LIST, partial(self._first_page, self._directory), first=True)
+        yield self._tried(
+            LIST_UPLOADS, lambda: next(iter(self._store.list_uploads(self._directory)), None)
+        )
+        delete = self._tried(DELETE, self._delete)
+        put, abort, parts = self._ask_upload()
+        if delete.answer == "ok" and put.answer == "ok":
+            put, get, delete = self._ask_object()
+        else:
+            get = self._ask_missing(self._key)
+        yield from (put, get, delete, abort, parts)
+
+    def ask_above(self) -> Iterator[Asked]:
+        """Whether records above the destination may be found and read, as a cleaner needs."""
+        for above in directories_above(self._dest.prefix):
+            jobs = f"{above}{MAGIC_JOB_PREFIX}"
+            listing = self._tried(LIST, partial(self._first_page, jobs))
+            get = self._ask_missing(f"{jobs}{self._uuid}/{RECORD}")
+            on = f"s3://{self._dest.bucket}/{above}"
+            for one in (listing, get):
+                yield replace(one, on=on, use="records above", roles=("cleaner",))
+
+    def ask_lifecycle(self, settings: BucketSettings | None) -> Asked:
+        """Whether the bucket's lifecycle may be read."""
+        if settings is None:
+            detail = "the store that is registered for the bucket has none"
+            return replace(self._asked(LIFECYCLE), answer="unsupported", detail=detail)
+        try:
+            return self._tried(LIFECYCLE, settings.lifecycle)
+        except FormatError:  # it may be read; its content is for `lifecycle show`
+            return replace(self._asked(LIFECYCLE), answer="ok")
+
+    def _ask_upload(self) -> tuple[Asked, Asked, Asked]:
+        """PutObject, AbortMultipartUpload, ListMultipartUploadParts."""
+        absent = (NotFound, InvalidRequest)
+        abort = self._tried(ABORT, lambda: self._abort(NO_UPLOAD), absent=absent)
+        if abort.answer == "denied":
+            none = partial(self._store.complete_upload, self._key, NO_UPLOAD, [Part(1, NO_ETAG, 1)])
+            put = self._tried(PUT, none, absent=absent)
+        else:
+            put = self._tried(PUT, self._create)
+        if not self._uploads:
+            look = partial(self._store.list_parts, self._key, NO_UPLOAD)
+            return put, abort, self._tried(PARTS, look, absent=absent)
+        upload = self._uploads[0]
+        parts = self._tried(PARTS, partial(self._store.list_parts, self._key, upload))
+        return put, self._tried(ABORT, lambda: self._abort(upload)), parts
+
+    def _ask_object(self) -> tuple[Asked, Asked, Asked]:
+        """PutObject, GetObject, DeleteObject, for an object that exists."""
+        self._object = True
+        put = self._tried(
+            PUT, lambda: self._store.put(self._key, b"object", metadata=self._metadata)
+        )
+        there = put.answer == "ok"
+        get = self._tried(GET, partial(self._get, self._key), absent=() if there else (NotFound,))
+        if get.answer == "ok":
+            get = replace(get, detail=self._ask_missing(f"{self._key}-missing").detail)
+        return put, get, self._tried(DELETE, self._delete)
+
+    def _ask_missing(self, key: str) -> Asked:
+        """GetObject, for an object that is not there: a refusal says nothing of the permission."""
+        get = self._tried(GET, partial(self._get, key), absent=(NotFound,))
+        return get if get.answer != "denied" else replace(get, answer="unknown", detail=UNTOLD)
+
+    def _asked(self, action: str) -> Asked:
+        """An action about which nothing is known yet."""
+        (one,) = (one for one in PERMISSIONS if one.action == action)
+        on = f"s3://{self._dest.bucket}/" if action in ON_BUCKETS else self._dest.url
+        return Asked(one.action, one.use, one.roles, on)
+
+    def _tried(
+        self,
+        action: str,
+        send: Callable[[], object],
+        *,
+        absent: tuple[type[StoreError], ...] = (),
+        first: bool = False,
+    ) -> Asked:
+        """Try a request and give the result. ``absent``: errors that only say that the thing does
+        not exist: a caller that gets them is allowed to ask. ``first``: of all requests: if nobody
+        answers, or our credentials are wrong, all others would say the same: then it raises."""
+        answer: Answer
+        try:
+            send()
+        except StoreError as error:
+            nobody = isinstance(error, PermissionDenied) and not error.status
+            useless = nobody or isinstance(error, Unanswered) or error.code in WRONG_CREDENTIALS
+            if error.code == "NoSuchBucket" or (first and useless):
+                raise
+            if isinstance(error, NotFound) and error.status == 403:
+                return replace(self._asked(action), detail=LISTED)
+            if isinstance(error, absent):
+                return replace(self._asked(action), answer="ok")
+            match error:
+                case PermissionDenied():
+                    answer = "denied"
+                case NotSupported():
+                    answer = "unsupported"
+                case Unanswered():
+                    answer = "unanswered"
+                case _:
+                    answer = "error"
+            return replace(self._asked(action), answer=answer, detail=str(error))
+        return replace(self._asked(action), answer="ok")
+
+    def _create(self) -> None:
+        self._unsure = True
+        try:
+            attributes = Attributes(metadata=self._metadata)
+            created = self._store.create_upload(self._key, attributes=attributes)
+        except (PermissionDenied, InvalidRequest):
+            self._unsure = False
+            raise
+        self._uploads.append(created.upload_id)
+        self._unsure = created.attempts > 1
+
+    def _abort(self, upload: str) -> None:
+        self._store.abort_upload(self._key, upload)
+        if upload in self._uploads:
+            self._uploads.remove(upload)
+
+    def _delete(self) -> None:
+        self._store.delete_one(self._key)
+        self._object = False
+
+    def _get(self, key: str) -> None:
+        self._store.get(key, max_bytes=SCRATCH_BYTES_MAX)
+
+    def _first_page(self, prefix: str) -> None:
+        next(self._store.list(prefix, delimiter="/"), None)  # it may have no page at all

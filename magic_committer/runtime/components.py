@@ -1,0 +1,155 @@
+"""What all mechanisms work with: store, pool, clock, ids and progress, passed as one value.
+
+Components are arguments, never options and never globals, so that a test or a simulator can pass
+its own. Only `SystemClock` and `new_id` read the time, sleep, or draw random ids.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from magic_committer.runtime.threads import Pool, ThreadPool, renewed_in_children
+from magic_committer.stores.base import ObjectStore
+
+
+class Clock(Protocol):
+    """Time, as far as the library needs it. It decides nothing: ages of objects come from the
+    store's clock alone."""
+
+    def now(self) -> float:
+        """Seconds since the epoch, for timestamps in reports."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go back, for durations."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait that many seconds."""
+
+
+class SystemClock:
+    """This machine's clock."""
+
+    now = staticmethod(time.time)
+    monotonic = staticmethod(time.monotonic)
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+_IDS_AT_ONCE = 64
+_drawn: deque[str] = deque()
+"""Random digits in advance. The system is asked once for many; a forked child draws its own."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_drawn.clear)
+
+
+def new_id() -> str:
+    """Draw the 32 lower-case hexadecimal digits of a random UUID."""
+    try:
+        random = _drawn.popleft()
+    except IndexError:
+        digits = os.urandom(16 * _IDS_AT_ONCE).hex()
+        _drawn.extend(digits[at : at + 32] for at in range(32, len(digits), 32))
+        random = digits[:32]
+    return f"{random[:12]}4{random[13:16]}{'89ab'[int(random[16], 16) % 4]}{random[17:]}"
+
+
+class Progress(NamedTuple):
+    """How far a long step has come.
+
+    Attributes:
+        phase: ``"load"``, ``"check"``, ``"complete"`` or ``"sweep"``; before them, in Spark,
+            ``"write"``: its tasks; in a task with a local directory ``"upload"``: its files;
+            ``"put"``: files of this machine; ``"run"``: items of `run`.
+        done, total: numbers of ``unit``; ``total`` is None if it is not known.
+        unit: ``"tasks"``, ``"files"``, ``"uploads"``, ``"items"``.
+    """
+
+    phase: str
+    done: int
+    total: int | None
+    unit: str
+
+
+ProgressFunction = Callable[[Progress], None]
+
+
+def no_progress(progress: Progress) -> None:
+    """Report to nobody."""
+
+
+OWN_SETS_BYTES_MAX = 16 * 1024**2
+"""Bytes of a process's own sets: some 70,000 files."""
+OWN_SET_BYTES = 600
+"""What a set takes beside its packed bytes."""
+
+
+class OwnSet(NamedTuple):
+    """A task's set as this process has stored it: what a driver needs of it, ``packed`` as in its
+    spool."""
+
+    etag: str
+    task: str
+    attempt: str
+    uuid: str
+    files: int
+    data_bytes: int
+    packed: bytes
+
+
+class OwnSets:
+    """The sets that this process has stored last, by bucket and key. A driver in the same process
+    does not read them back: it only looks whether the object is still the same version."""
+
+    def __init__(self) -> None:
+        self._begin()
+        renewed_in_children(self, OwnSets._begin)
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._sets: dict[tuple[str, str], OwnSet] = {}
+        self._bytes = 0
+
+    def keep(self, bucket: str, key: str, own: OwnSet) -> None:
+        """Keep a set, in place of the oldest ones. One that is too large is not kept."""
+        with self._lock:
+            self._take((bucket, key))
+            if _bytes_of(own) > OWN_SETS_BYTES_MAX:
+                return
+            self._sets[bucket, key] = own
+            self._bytes += _bytes_of(own)
+            while self._bytes > OWN_SETS_BYTES_MAX:
+                self._take(next(iter(self._sets)))
+
+    def take(self, bucket: str, key: str) -> OwnSet | None:
+        """Give a set, once; None: it is not there."""
+        with self._lock:
+            return self._take((bucket, key))
+
+    def _take(self, place: tuple[str, str]) -> OwnSet | None:
+        own = self._sets.pop(place, None)
+        if own is not None:
+            self._bytes -= _bytes_of(own)
+        return own
+
+
+def _bytes_of(own: OwnSet) -> int:
+    return len(own.packed) + OWN_SET_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """The components of one job in one process. Never pickled."""
+
+    store: ObjectStore
+    pool: Pool = field(default_factory=ThreadPool)
+    clock: Clock = field(default_factory=SystemClock)
+    ids: Callable[[], str] = new_id
+    progress: ProgressFunction = no_progress
+    own_sets: OwnSets = field(default_factory=OwnSets)
