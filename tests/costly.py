@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from magic_committer._wiring import register_store, unregister_store
+from magic_committer.runtime.wiring import register_store, unregister_store
 from magic_committer.stores.base import Part, UploadInfo, UploadPage, Written
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import magic_committer as mc
-from magic_committer.commit.ready import to_pending
-from magic_committer.hadoop.formats import (
+from magic_committer.commit.sets import to_pending
+from magic_committer.hadoop.documents import (
     Pending,
     UploadEtag,
     encode_pending,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from magic_committer import checksum as checksums
+from magic_committer.stores import checksum as checksums
 from magic_committer.stores.base import Attributes, Part
 from magic_committer.stores.memory import MemoryStore
 

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
-from magic_committer._runtime import Clock
+from magic_committer.runtime.components import Clock
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock, memory_store
 from tests.promises import hands

@@ -1,6 +1,6 @@
 """A directory that forgets at a power cut what was not synced, for stores of file trees.
 
-`Power` stands before the calls of the system in `magic_committer.file_trees.disk`, as
+`Power` stands before the calls of the system in `magic_committer.stores.trees.disk`, as
 `tests.tree_store.Calls` does, and keeps beside the disk what it would have after a cut: the bytes
 and the mark that a file had at its last sync, and the names that a directory had at its last sync.
 A real file system may keep more than that; it never promises more.
@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from unittest.mock import patch
 
-from magic_committer.file_trees import disk
+from magic_committer.stores.trees import disk
 
 MARK = "user.magic-committer"
 

@@ -19,8 +19,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import boto3
 
-from magic_committer._runtime import SystemClock
 from magic_committer.options import S3Options, Transport
+from magic_committer.runtime.components import SystemClock
 from tests.serving import LOOPBACK, Answering, serving
 from tools import moto_server as _moto
 

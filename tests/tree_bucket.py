@@ -20,15 +20,13 @@ from tempfile import NamedTemporaryFile
 from typing import Any, cast
 from unittest.mock import patch
 
-from magic_committer import _wiring
-from magic_committer._runtime import Clock
 from magic_committer.commit.probe import trust_memory
-from magic_committer.committers import registry
+from magic_committer.committers import base
 from magic_committer.committers.manifest import ManifestCommitter
 from magic_committer.errors import StoreError
-from magic_committer.file_trees import disk
-from magic_committer.file_trees.base import TreeEntry
 from magic_committer.hadoop.paths import Destination
+from magic_committer.runtime import wiring
+from magic_committer.runtime.components import Clock
 from magic_committer.stores import tree
 from magic_committer.stores.base import (
     Attributes,
@@ -47,6 +45,8 @@ from magic_committer.stores.base import (
 )
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.stores.tree import TreeStore
+from magic_committer.stores.trees import disk
+from magic_committer.stores.trees.base import TreeEntry
 
 
 class _Objects:
@@ -272,13 +272,13 @@ def stamped(now: Callable[[], float]) -> Iterator[None]:
 def tree_bucket(root: Path, bucket: str, *, clock: Clock, **rules: Any) -> Iterator[TreeBucket]:
     """Use a directory for ``bucket``, as `magic_committer.testing.memory_store` does a dict."""
     store = TreeBucket(root, bucket, clock=clock, **rules)
-    _wiring.register_store(store, clock, other_buckets="raise")
+    wiring.register_store(store, clock, other_buckets="raise")
     trust_memory(store.identity)
     try:
         with stamped(clock.now):
             yield store
     finally:
-        _wiring.unregister_store(store)
+        wiring.unregister_store(store)
 
 
 class JobsOfRenames(TreeBucket):
@@ -336,15 +336,15 @@ def jobs_of_renames(root: Path, *, clock: Clock) -> Iterator[JobsOfRenames]:
         return found
 
     store = JobsOfRenames(root, url, clock=clock)
-    _wiring.register_store(store, clock, other_buckets="raise")
+    wiring.register_store(store, clock, other_buckets="raise")
     trust_memory(store.identity)
     try:
         with (
             stamped(clock.now),
             patch.object(Destination, "parse", classmethod(parsed)),
-            patch.object(registry, "default_for", lambda _: "manifest"),
+            patch.object(base, "default_for", lambda _: "manifest"),
             patch.object(ManifestCommitter, "destination", classmethod(lambda _, dest: dest)),
         ):
             yield store
     finally:
-        _wiring.unregister_store(store)
+        wiring.unregister_store(store)

@@ -18,19 +18,19 @@ from weakref import finalize
 
 from msgspec import structs
 
-from magic_committer._pool import ThreadPool
-from magic_committer._runtime import Runtime
-from magic_committer.commit import records
+from magic_committer.commit import register
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.committers.manifest import ManifestCommitter
-from magic_committer.errors import Unanswered
+from magic_committer.errors import JobReport, Unanswered
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.maintenance.cleanup import Cleaning, Limits
 from magic_committer.maintenance.ending import recover_job
 from magic_committer.maintenance.inspect import inspect_all
 from magic_committer.maintenance.reports import CleanupReport, FoundJob, Recovery
 from magic_committer.options import Options
-from magic_committer.protocol.record import USUAL_TERMS, JobReport, TaskCommit
+from magic_committer.protocol.record import USUAL_TERMS, TaskCommit
+from magic_committer.runtime.components import Runtime
+from magic_committer.runtime.threads import ThreadPool
 from magic_committer.stores.base import Attributes
 from magic_committer.stores.tree import TreeStore
 from magic_committer.upload import BlockSource
@@ -246,7 +246,7 @@ class World:
 
     def abort(self, job_id: str, seen: object | None = None, *, revert: bool = False) -> JobReport:
         runtime = self.runtime(seen)
-        found = records.read(runtime, JobPaths(self.dest, job_id).record)
+        found = register.read(runtime, JobPaths(self.dest, job_id).record)
         assert found is not None
         committer = MagicCommitter.found(runtime, self.dest, found, None)
         return committer.abort_job(revert=revert, role="recovery")

@@ -16,14 +16,14 @@ from typing import Any, cast
 from unittest.mock import patch
 
 import magic_committer as mc
-from magic_committer import _wiring
-from magic_committer._pool import ThreadPool
-from magic_committer._runtime import Clock
 from magic_committer.commit import probe
-from magic_committer.file_trees import disk
+from magic_committer.runtime import wiring
+from magic_committer.runtime.components import Clock
+from magic_committer.runtime.threads import ThreadPool
 from magic_committer.stores import tree
 from magic_committer.stores.base import objects, uploads
 from magic_committer.stores.tree import UPLOADS, TreeStore
+from magic_committer.stores.trees import disk
 from magic_committer.upload import sender
 
 COMMITTERS = ("magic", "manifest")
@@ -105,12 +105,12 @@ def served(root: Path, clock: Clock | None = None, threads: int = 0) -> Iterator
     threads everything runs in the caller's."""
     store = TreeStore(root / "t", dest(root))
     probe._known.pop(store.identity, None)
-    _wiring.register_store(store, clock)
+    wiring.register_store(store, clock)
     try:
-        with patch.object(_wiring, "pool", ThreadPool(threads)):
+        with patch.object(wiring, "pool", ThreadPool(threads)):
             yield store
     finally:
-        _wiring.unregister_store(store)
+        wiring.unregister_store(store)
         sender._unsettled.clear()  # of a process that was killed
 
 

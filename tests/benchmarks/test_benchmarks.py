@@ -27,8 +27,8 @@ from benchmarks.results import results
 from benchmarks.rounds import Outcome, Settings
 from benchmarks.server import BUCKET, Server
 from benchmarks.writers import MiB, ask, pieces
-from magic_committer.checksum import of
 from magic_committer.options import Options
+from magic_committer.stores.checksum import of
 from tests.tidy.sources import ROOT
 
 PART = 5 * MiB

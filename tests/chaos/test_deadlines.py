@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from magic_committer._patience import Errand, Kind, cleaning_up, patient
-from magic_committer._pool import Future, ThreadPool
 from magic_committer.errors import StoreError, Unanswered
 from magic_committer.options import S3Options
+from magic_committer.runtime.threads import Errand, Future, Kind, ThreadPool, cleaning_up, patient
 from magic_committer.stores.base import ObjectSlice, Part
 from magic_committer.stores.s3 import S3Store
 from magic_committer.stores.s3.http import BYTES_PER_SECOND_MIN, Deadline

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 import magic_committer as mc
-from magic_committer import _wiring
+from magic_committer.runtime import wiring
 from tests import tree_store
 from tests.chaos import disks
 from tests.chaos.disks import BATCHES, OLD, TASKS, clean_up, counted, data, killed, lay_out
@@ -51,7 +51,7 @@ def test_a_job_killed_at_a_drawn_call_is_all_or_nothing(
         outcomes[tree_store.check(root, mode)] += 1
     assert len(outcomes) == 2, outcomes
     assert min(outcomes.values()) >= most(2, 1), outcomes
-    assert not _wiring._registered
+    assert not wiring._registered
 
 
 def test_a_query_killed_at_drawn_calls_publishes_each_batch_once(tmp_path: Path) -> None:

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
-from magic_committer import _wiring
-from magic_committer._runtime import no_progress
-from magic_committer._wiring import register_store, unregister_store
-from magic_committer.hadoop.formats import UploadEtag, encode_pending, new_pending
+from magic_committer.hadoop.documents import UploadEtag, encode_pending, new_pending
 from magic_committer.hadoop.paths import Destination, java_uri, unique_name
 from magic_committer.maintenance.abort_uploads import Clearing, OpenUploads
 from magic_committer.maintenance.uploads import Filters
 from magic_committer.options import Options, S3Options
 from magic_committer.protocol.record import JOB_METADATA
+from magic_committer.runtime import wiring
+from magic_committer.runtime.components import no_progress
+from magic_committer.runtime.wiring import register_store, unregister_store
 from magic_committer.stores.base import UploadInfo, UploadPage
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock
@@ -136,7 +136,7 @@ def planned(
     age: float = HOUR, *, hadoop: bool = False, sizes: bool = True, progress: Any = no_progress
 ) -> Clearing:
     """A run of ``uploads abort`` as it is told to the operator, before the question is answered."""
-    runtime = _wiring.runtime_for("bucket", S3Options(), progress)
+    runtime = wiring.runtime_for("bucket", S3Options(), progress)
     found = OpenUploads(
         runtime, Destination("bucket", "t/"), Filters(age), sizes=sizes,
         options=Options(commit_threads=4),

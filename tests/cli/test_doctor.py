@@ -14,12 +14,12 @@ import orjson
 import pytest
 
 import magic_committer as mc
-from magic_committer._wiring import register_store, unregister_store
 from magic_committer.commit import probe
-from magic_committer.doctor.policies import PERMISSIONS, ROLES, Role, actions_of, policy
 from magic_committer.errors import FormatError, NotFound, PermissionDenied, Unanswered
 from magic_committer.hadoop.paths import Destination
+from magic_committer.maintenance.doctor import PERMISSIONS, ROLES, Role, actions_of, policy
 from magic_committer.options import FAILING, Mode, Track
+from magic_committer.runtime.wiring import register_store, unregister_store
 from magic_committer.stores.base import objects, uploads
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.stores.s3.client import connect

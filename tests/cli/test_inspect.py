@@ -19,7 +19,7 @@ from magic_committer.cli import output
 from magic_committer.cli.app import FORMATS
 from magic_committer.cli.inspecting import FILE_KINDS, kind_by_content
 from magic_committer.commit.fence import SignOfLife
-from magic_committer.hadoop.formats import PENDING_BYTES_MAX
+from magic_committer.hadoop.documents import PENDING_BYTES_MAX
 from magic_committer.protocol.plan import Plan, PlannedSet
 from magic_committer.protocol.record import ObjectRef
 from magic_committer.stores.memory import MemoryStore, Request

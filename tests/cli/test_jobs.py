@@ -14,7 +14,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.cli import exits
 from magic_committer.cli.app import FORMATS
-from magic_committer.commit.load import LOADING_SETS_MAX
+from magic_committer.commit.sets import LOADING_SETS_MAX
 from magic_committer.errors import PermissionDenied
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import Request

@@ -12,7 +12,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import magic_committer as mc
-from magic_committer._wiring import bucket_settings, register_store, unregister_store
 from magic_committer.errors import FormatError, NotSupported, OptionError
 from magic_committer.maintenance.lifecycle import (
     RULE_ID,
@@ -24,6 +23,7 @@ from magic_committer.maintenance.lifecycle import (
     rules_of,
     same,
 )
+from magic_committer.runtime.wiring import bucket_settings, register_store, unregister_store
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.stores.s3.lifecycle import S3Lifecycle
 from magic_committer.testing import PatientClock

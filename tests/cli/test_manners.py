@@ -16,12 +16,12 @@ import orjson
 import pytest
 
 from magic_committer import start
-from magic_committer._quantities import age_words, bytes_words
 from magic_committer.cli import exits
 from magic_committer.cli.app import FORMATS, clean
 from magic_committer.cli.output import FORMULA_STARTS, SCHEMA, Output
 from magic_committer.cli.values import parse_duration
 from magic_committer.errors import OptionError
+from magic_committer.errors.messages import age_words, bytes_words
 from magic_committer.testing import MemoryStore
 from tests.cli import reference
 from tests.cli.conftest import Command

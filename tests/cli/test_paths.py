@@ -10,10 +10,10 @@ import orjson
 import pytest
 
 import magic_committer as mc
-from magic_committer._wiring import register_store, unregister_store
 from magic_committer.cli import exits
 from magic_committer.cli.app import root
 from magic_committer.cli.values import s3_url
+from magic_committer.runtime.wiring import register_store, unregister_store
 from magic_committer.stores.memory import MemoryStore
 from tests.cli import reference
 from tests.cli.conftest import Command, forbid, lead

@@ -6,11 +6,11 @@ from __future__ import annotations
 import pytest
 
 import magic_committer as mc
-from magic_committer._runtime import Runtime
 from magic_committer.cli import exits
 from magic_committer.errors import PermissionDenied
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.inspect import destination_of, has_deeper, jobs_below
+from magic_committer.runtime.components import Runtime
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock, memory_store
 from tests.cli.conftest import Command, forbid

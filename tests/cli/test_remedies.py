@@ -9,8 +9,8 @@ import pytest
 from magic_committer.cli import exits
 from magic_committer.cli.shell import told
 from magic_committer.errors import CommitIncomplete, JobTooYoung
+from magic_committer.errors.messages import Remedy, as_command, in_python
 from magic_committer.options import S3Options
-from magic_committer.remedy import Remedy, as_command, in_python
 from tests.cli.conftest import Command
 from tests.promises.hands import DEST
 from tests.promises.machine import Machine

@@ -14,10 +14,10 @@ import pytest
 from rich.cells import cell_len
 
 import magic_committer as mc
-from magic_committer._runtime import Progress
 from magic_committer.cli.output import Column, Output
 from magic_committer.cli.shell import shown_progress
 from magic_committer.hadoop.paths import unique_name
+from magic_committer.runtime.components import Progress
 from magic_committer.stores.memory import MemoryStore
 from tests.cli.conftest import Command
 from tests.promises.hands import committed_task, control, dies_at

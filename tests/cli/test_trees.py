@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
-from magic_committer._pool import ThreadPool
-from magic_committer._runtime import Runtime, SystemClock
 from magic_committer.cli import exits
 from magic_committer.committers.manifest import ManifestCommitter
 from magic_committer.hadoop.paths import Destination, is_hidden
 from magic_committer.options import Options
+from magic_committer.runtime.components import Runtime, SystemClock
+from magic_committer.runtime.threads import ThreadPool
 from magic_committer.stores.tree import TreeStore
 from magic_committer.testing import memory_store
 from magic_committer.upload import BlockSource

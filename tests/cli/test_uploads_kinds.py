@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from magic_committer._wiring import register_store, unregister_store
 from magic_committer.errors import InvalidRequest
+from magic_committer.runtime.wiring import register_store, unregister_store
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
 from tests.cli.conftest import Command

@@ -7,11 +7,11 @@ import json
 import pytest
 
 import magic_committer as mc
-from magic_committer._runtime import Runtime
 from magic_committer.errors import PermissionDenied
 from magic_committer.hadoop.paths import unique_name
 from magic_committer.maintenance.uploads import Places
 from magic_committer.protocol.record import JOB_METADATA
+from magic_committer.runtime.components import Runtime
 from tests.cli.shop import DAY, DEST, GONE, HOUR, LATER, Shop, put_pending
 from tests.promises.hands import At, failing
 

@@ -9,11 +9,11 @@ from contextlib import closing
 import pytest
 
 import magic_committer as mc
-from magic_committer._runtime import Progress
 from magic_committer.cli import exits
-from magic_committer.commit.steps import LOOK_SECONDS_MAX
+from magic_committer.commit.requests import LOOK_SECONDS_MAX
 from magic_committer.errors import PermissionDenied, Unanswered
 from magic_committer.hadoop.paths import unique_name
+from magic_committer.runtime.components import Progress
 from magic_committer.stores.base import Part
 from magic_committer.stores.memory import Request
 from tests.cli.shop import DAY, DEST, GONE, HOUR, Shop, planned

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
-from magic_committer._wiring import register_store, unregister_store
 from magic_committer.cli import exits
 from magic_committer.commit import probe
 from magic_committer.errors import InvalidRequest
+from magic_committer.runtime.wiring import register_store, unregister_store
 from magic_committer.stores.memory import Request
 from magic_committer.testing import PatientClock
 from tests.cli.conftest import Command, forbid

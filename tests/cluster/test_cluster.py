@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr, udf
 
 import magic_committer as mc
-from magic_committer.protocol.record import JobReport
+from magic_committer.errors import JobReport
 from magic_committer.spark import via as module
 from magic_committer.spark import write_dataframe, write_partitions
 from magic_committer.spark.via import ViaFile, upload_files

@@ -18,14 +18,14 @@ from unittest.mock import patch
 
 import pytest
 
-from magic_committer._runtime import new_id
-from magic_committer.file_trees import disk
-from magic_committer.file_trees.by_url import tree_for
 from magic_committer.options import S3Options, Transport
+from magic_committer.runtime.components import new_id
 from magic_committer.stores.base import ObjectStore
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.stores.s3 import S3Store
 from magic_committer.stores.tree import TreeStore
+from magic_committer.stores.trees import disk
+from magic_committer.stores.trees.dialects import tree_for
 from tests import deviations
 from tests.real_servers.server import NoServer
 from tests.real_trees import kinds

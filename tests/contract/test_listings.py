@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from magic_committer._pool import ThreadPool
+from magic_committer.runtime.threads import ThreadPool
 from magic_committer.stores import tree
 from magic_committer.stores.base import PAGE_KEYS_MAX, ObjectStore, objects
 from magic_committer.stores.tree import TreeStore

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from magic_committer._pool import ThreadPool
 from magic_committer.errors import InvalidRequest, NotFound, PreconditionFailed
+from magic_committer.runtime.threads import ThreadPool
 from magic_committer.stores.base import METADATA_BYTES_MAX, ObjectStore, objects, same_etag
 
 KEYS = ["plain", "with space", "a+b", "%2F", "é中🙂", "year=2026/x y+z.csv", "'\"<&>*"]

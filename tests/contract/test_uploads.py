@@ -12,9 +12,9 @@ from typing import cast
 
 import pytest
 
-from magic_committer import checksum as checksums
-from magic_committer._pool import ThreadPool
 from magic_committer.errors import InvalidRequest, NotFound, PreconditionFailed, StoreError
+from magic_committer.runtime.threads import ThreadPool
+from magic_committer.stores import checksum as checksums
 from magic_committer.stores.base import (
     PART_BYTES_MIN,
     PART_NUMBER_MAX,

@@ -12,8 +12,8 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.errors import MagicError
-from magic_committer.file_trees import disk
 from magic_committer.stores.tree import UPLOADS
+from magic_committer.stores.trees import disk
 from magic_committer.testing import PatientClock
 from tests import tree_store
 from tests.power import Power

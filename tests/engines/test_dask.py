@@ -20,7 +20,7 @@ from tests.engines.seen import Bucket, die, killed_once, until_open
 dask = pytest.importorskip("dask", reason="Dask is not installed: magic-committer[dask]")
 dd = pytest.importorskip("dask.dataframe", reason="dask[dataframe] is not installed")
 
-from magic_committer.dask import to_parquet, write_delayed  # noqa: E402
+from magic_committer.engines.dask import to_parquet, write_delayed  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # Dask's own
 TABLE = "s3://bucket/table"

@@ -16,9 +16,9 @@ import pytest
 import tenacity
 
 import magic_committer as mc
-from magic_committer._runtime import no_progress
 from magic_committer.errors import PermissionDenied
 from magic_committer.job import Job, Task
+from magic_committer.runtime.components import no_progress
 from magic_committer.testing import MemoryStore
 from tests.promises.hands import DEST, At, raising, refusing, visible
 
@@ -53,7 +53,7 @@ def executors(fn: Write, items: Sequence[Any], tries: int = 1, **terms: Any) -> 
 def dask(fn: Write, items: Sequence[Any], tries: int = 1, **terms: Any) -> object:
     """Dask's own scheduler of the caller's thread."""
     library = pytest.importorskip("dask")
-    from magic_committer.dask import write_delayed
+    from magic_committer.engines.dask import write_delayed
 
     def scheduler(graph: Any, keys: Any, **_: Any) -> Any:
         return [library.get(graph, keys) for _ in range(tries)][-1]
@@ -66,7 +66,7 @@ def ray(fn: Write, items: Sequence[Any], tries: int = 1, **terms: Any) -> object
     pytest.importorskip("ray.data")
     import pyarrow
 
-    from magic_committer.ray import MagicDatasink, write_datasink
+    from magic_committer.engines.ray import MagicDatasink, write_datasink
 
     def one(task: Task, tables: Any) -> None:
         fn(task, items[int(task.task_id)])

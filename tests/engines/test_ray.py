@@ -24,7 +24,7 @@ from tests.engines.seen import PATIENCE_SECONDS, Bucket, die, killed_once, until
 
 ray = pytest.importorskip("ray.data", reason="Ray is not installed: magic-committer[ray]")
 
-from magic_committer.ray import MagicDatasink, write_datasink  # noqa: E402
+from magic_committer.engines.ray import MagicDatasink, write_datasink  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # Ray's own
 ROOT = Path(__file__).resolve().parents[2]
@@ -162,7 +162,7 @@ DRIVER = """
 import os, signal, sys
 import ray
 import magic_committer as mc
-from magic_committer.ray import MagicDatasink
+from magic_committer.engines.ray import MagicDatasink
 from tests.engines.seen import until_open
 
 ray.init(num_cpus=1, include_dashboard=False, object_store_memory=80 * 1024**2,

@@ -20,7 +20,7 @@ import pytest
 from msgspec.structs import replace
 
 import magic_committer as mc
-from magic_committer.hadoop import formats
+from magic_committer.hadoop import documents
 from magic_committer.options import Mode
 from magic_committer.protocol.record import JOB_METADATA, TOKEN_METADATA
 from magic_committer.stores.memory import MemoryStore
@@ -93,20 +93,20 @@ class Attack:
         record["plan"] = {"key": key, "etag": etag}
         self.write_record(record)
 
-    def write_sets(self, change: Callable[[formats.Pending], formats.Pending]) -> None:
+    def write_sets(self, change: Callable[[documents.Pending], documents.Pending]) -> None:
         """Forge every pendingset, sealed anew, and make the plan name them."""
         plan = self.plan()
         for key in self.s3.keys(self.directory):
             if not key.endswith(".pendingset"):
                 continue
-            read = formats.decode_pendingset(self.s3.body(key), key)
-            forged = formats.new_pendingset(
+            read = documents.decode_pendingset(self.s3.body(key), key)
+            forged = documents.new_pendingset(
                 job_id=read.job_id,
                 commits=[change(pending) for pending in read.commits],
                 extra_data=read.extra_data or {},
                 iostatistics=read.iostatistics or {},
             )
-            etag = self.put(key, formats.encode_pendingset(forged, "objects", source=key))
+            etag = self.put(key, documents.encode_pendingset(forged, "objects", source=key))
             for row in plan["sets"] if plan is not None else ():
                 if key.endswith(row[0]):
                     row[1] = etag
@@ -207,11 +207,11 @@ def test_a_plan_deletes_what_its_job_may_and_nothing_else(
     assert s3.body(key) == b"old"
 
 
-FORGED_COMMITS: dict[str, Callable[[Attack, formats.Pending], Json]] = {
+FORGED_COMMITS: dict[str, Callable[[Attack, documents.Pending], Json]] = {
     "another program's open upload": lambda a, p: {
         "destination_key": "other/open.csv",
         "upload_id": a.upload,
-        "etags": (formats.UploadEtag(a.part_etag, None, None),),
+        "etags": (documents.UploadEtag(a.part_etag, None, None),),
         "length": 4,
     },
     "another job's committed object": lambda a, p: {
@@ -284,7 +284,7 @@ def test_a_drawn_id_is_its_uuid(s3: MemoryStore) -> None:
 HUGE: list[tuple[str, Any]] = [
     ("length", 2**63 - 1),
     ("created", 2**63 - 1),
-    ("etags", tuple(formats.UploadEtag('"e"') for _ in range(10_000))),
+    ("etags", tuple(documents.UploadEtag('"e"') for _ in range(10_000))),
     ("extra_data", {"magic-committer.part-bytes": "1*10000," * 5_000}),
     ("extra_data", {"magic-committer.part-bytes": "9999999999999*10000"}),
     ("extra_data", {"magic-committer.part-bytes": "0*0," * 50_000}),

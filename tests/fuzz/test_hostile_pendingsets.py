@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 
 from magic_committer.errors import FormatError
-from magic_committer.hadoop import formats
-from magic_committer.hadoop.formats import PendingSet
+from magic_committer.hadoop import documents
+from magic_committer.hadoop.documents import PendingSet
 from tests.nightly import most
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -50,15 +50,15 @@ def ours() -> list[bytes]:
     """What we write in the place of each, sealed, in its form of etags."""
     written = []
     for data in hadoops():
-        read = formats.decode_pendingset(data, SOURCE)
-        made = formats.new_pendingset(
+        read = documents.decode_pendingset(data, SOURCE)
+        made = documents.new_pendingset(
             job_id=read.job_id,
             commits=read.commits,
             extra_data={"task": "7", "attempt": "a_0"},
             iostatistics={"counters": {"committer_bytes_uploaded": 14}},
         )
         objects = b'"checksumAlgorithm"' in data
-        written.append(formats.encode_pendingset(made, "objects" if objects else "strings"))
+        written.append(documents.encode_pendingset(made, "objects" if objects else "strings"))
     return written
 
 
@@ -251,15 +251,15 @@ def named(refusal: FormatError) -> str:
 def verdict(original: bytes, data: bytes, sealed: bool) -> str:
     """What becomes of damaged data."""
     try:
-        result = formats.decode_pendingset(data, SOURCE)
+        result = documents.decode_pendingset(data, SOURCE)
     except FormatError as error:
         return named(error)
     read = meaning(result)
     same = read == meaning_of_bytes(original)
     assert same if sealed else read == meaning_of_bytes(data)
     plain = all(e.checksum is None for commit in result.commits for e in commit.parts)
-    again = formats.encode_pendingset(result, "strings" if plain else "objects")
-    assert meaning(formats.decode_pendingset(again, SOURCE)) == read
+    again = documents.encode_pendingset(result, "strings" if plain else "objects")
+    assert meaning(documents.decode_pendingset(again, SOURCE)) == read
     return "accepted, same" if same else "accepted, other values"
 
 

@@ -15,11 +15,9 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
-from magic_committer._pool import ThreadPool
-from magic_committer._runtime import Runtime
 from magic_committer.cli.inspecting import kind_by_content
-from magic_committer.commit import load as loading
-from magic_committer.commit.load import (
+from magic_committer.commit import sets as loading
+from magic_committer.commit.sets import (
     LOADING_BYTES_MAX,
     LOADING_SETS_MAX,
     SMALL_SET_BYTES,
@@ -29,19 +27,21 @@ from magic_committer.commit.load import (
     load,
 )
 from magic_committer.errors import FormatError
-from magic_committer.hadoop import formats, json
-from magic_committer.hadoop.json import BYTES_A_VALUE_MIN, VALUES_FREE
+from magic_committer.hadoop import documents
+from magic_committer.hadoop.documents import BYTES_A_VALUE_MIN, VALUES_FREE
 from magic_committer.options import Options
+from magic_committer.runtime.components import Runtime
+from magic_committer.runtime.threads import ThreadPool
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.upload.blocks import BlockSource
 from tests.fuzz.growing import MiB, growth
 
-SET = formats.new_pendingset(
+SET = documents.new_pendingset(
     job_id="j",
     commits=[
-        formats.new_pending(
+        documents.new_pending(
             uri="s3a://bucket/t/a.csv", upload_id="u", bucket="bucket", destination_key="t/a.csv",
-            created_ms=0, etags=(formats.UploadEtag('"e"'),), length=1, extra_data={}, job_id="j",
+            created_ms=0, etags=(documents.UploadEtag('"e"'),), length=1, extra_data={}, job_id="j",
             task_id="a",
         )
     ],
@@ -72,7 +72,7 @@ def dense(size: int) -> bytes:
     return b'{"version":3,"jobId":"j","commits":[],"x":{%b}}' % names
 
 
-IMPORTS = "from magic_committer.hadoop.formats import FormatError, decode_pendingset"
+IMPORTS = "from magic_committer.hadoop.documents import FormatError, decode_pendingset"
 READ = """
 try:
     met = len(decode_pendingset(data, "set").commits)
@@ -110,9 +110,9 @@ def test_so_many_values_are_read_and_one_more_is_not() -> None:
         return b'{"x":[%b1]}' % (b"1," * (values - 3))
 
     number = next(n for n in range(VALUES_FREE, 20_000) if n > VALUES_FREE + len(of(n)) // 16)
-    json.refuse_crowded(of(number - 1))
-    with pytest.raises(json.Invalid, match="values in"):
-        json.refuse_crowded(of(number))
+    documents.refuse_crowded(of(number - 1))
+    with pytest.raises(documents.Invalid, match="values in"):
+        documents.refuse_crowded(of(number))
 
 
 def test_names_full_of_commas_are_no_values() -> None:
@@ -121,16 +121,16 @@ def test_names_full_of_commas_are_no_values() -> None:
     many = [
         replace(SET.commits[0], destination_key=f"t/{n}{odd}", upload_id=odd) for n in range(100)
     ]
-    data = formats.encode_pendingset(replace(SET, commits=tuple(many)))
-    assert json._values_at_most(data) > VALUES_FREE + len(data) // BYTES_A_VALUE_MIN
-    assert len(formats.decode_pendingset(data, "x").commits) == 100
+    data = documents.encode_pendingset(replace(SET, commits=tuple(many)))
+    assert documents._values_at_most(data) > VALUES_FREE + len(data) // BYTES_A_VALUE_MIN
+    assert len(documents.decode_pendingset(data, "x").commits) == 100
 
 
 def test_what_no_reader_takes_is_not_written() -> None:
     """Statistics of so many short values are refused by the writer."""
     counters = {f"{n:x}": n % 10 for n in range(3 * VALUES_FREE)}
     with pytest.raises(FormatError, match="values in"):
-        formats.encode_pendingset(replace(SET, iostatistics={"counters": counters}))
+        documents.encode_pendingset(replace(SET, iostatistics={"counters": counters}))
 
 
 # Many at once -------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ def runtime() -> Iterator[Runtime]:
 def stored(runtime: Runtime, number: int, size: int) -> list[str]:
     """So many sets of at least so many bytes; their keys."""
     padded = replace(SET, extra_data={**(SET.extra_data or {}), "padding": "x" * size})
-    data = formats.encode_pendingset(padded)
+    data = documents.encode_pendingset(padded)
     keys = [f"{n}.pendingset" for n in range(number)]
     for key in keys:
         runtime.store.put(key, data)

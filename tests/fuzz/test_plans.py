@@ -11,9 +11,8 @@ import pytest
 
 from magic_committer.errors import FormatError, OptionError
 from magic_committer.protocol import plan as plans
-from magic_committer.protocol.plan import Plan, PlannedSet
+from magic_committer.protocol.plan import ROW_BYTES_MAX, ROWS_A_SLICE, Plan, PlannedSet
 from magic_committer.protocol.record import ObjectRef
-from magic_committer.protocol.rows import ROW_BYTES_MAX, ROWS_A_SLICE
 from tests.fuzz.growing import MiB, growth
 
 PLAN = Plan(

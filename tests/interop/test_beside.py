@@ -10,7 +10,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.cli import exits
 from magic_committer.cli.main import run
-from magic_committer.hadoop.formats import decode_success
+from magic_committer.hadoop.documents import decode_success
 from magic_committer.options import ChecksumOption
 from magic_committer.stores.s3 import S3Store
 from tests.interop.jvm import HadoopsJob, Jvm

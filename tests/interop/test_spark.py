@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from magic_committer.hadoop.formats import decode_success
+from magic_committer.hadoop.documents import decode_success
 from magic_committer.spark import write_dataframe
 from tests.interop import jars
 from tests.interop.lake import BUCKET, Lake

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from magic_committer.commit.ready import from_pending, is_tombstone
+from magic_committer.commit.sets import from_pending, is_tombstone
 from magic_committer.errors import (
     NotFound,
     PreconditionFailed,
@@ -33,7 +33,7 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
-from magic_committer.hadoop.formats import decode_pending, decode_pendingset, decode_success
+from magic_committer.hadoop.documents import decode_pending, decode_pendingset, decode_success
 from magic_committer.hadoop.paths import (
     HIDDEN,
     PENDING_SUFFIX,

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
-from magic_committer._wiring import register_store, unregister_store
 from magic_committer.errors import PermissionDenied, StoreError, Unanswered
 from magic_committer.options import BY_PARTITION, Accept, Mode
 from magic_committer.protocol.record import TaskCommit
+from magic_committer.runtime.wiring import register_store, unregister_store
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store
 from tests.model.production import Recorder, Sent, accepts, refusal
@@ -285,7 +285,7 @@ def test_a_recovery_and_a_revert_are_paths_of_the_model(
     """The Completes of a file are not answered, so the driver stops when the others are done; a
     recovery finishes the job, or an operator reverts it."""
     # The model's read one set after the other, and do one file after the other.
-    monkeypatch.setattr("magic_committer.commit.load.LOADING_SETS_MAX", 1)
+    monkeypatch.setattr("magic_committer.commit.sets.LOADING_SETS_MAX", 1)
     one = mc.Options(commit_threads=1)
     job = mc.start(DEST, accept="results", track="memory")
     results = [result for result, _ in attempts(job, recorder)]

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 EXPLAINED: dict[str, str] = {
-    "commit/check.py:missing_uploads:plus:4a711201": (
+    "commit/gather.py:missing_uploads:plus:4a711201": (
         "the number is shown as progress only; what is missing does not depend on it"
     ),
     "commit/conflict.py:_of_decided_jobs:without part 1:c68fc303": (
         "the files of a job that is being reverted are spared: they go by their revert"
     ),
-    "protocol/keyset.py:KeySet.ticked:without part 1:91a5d790": (
+    "protocol/plan.py:KeySet.ticked:without part 1:91a5d790": (
         "equivalent: the second word of an empty slot is 0, so it is not ticked"
     ),
-    "protocol/rules.py:may_replace_marker:boundary:79193c0e": (
+    "protocol/record.py:may_replace_marker:boundary:79193c0e": (
         "of jobs that complete in the same second either marker may stay: marker.py says so"
     ),
-    "commit/success_marker.py:write_marker:or for and:c5f4bb59": (
+    "commit/register.py:write_marker:or for and:c5f4bb59": (
         "the other quoting is tried one time too early: one more try of five, and no other write"
     ),
-    "commit/success_marker.py:write_marker:without part 2:c5f4bb59": (
+    "commit/register.py:write_marker:without part 2:c5f4bb59": (
         "the other quoting is tried one time too early: one more try of five, and no other write"
     ),
     "maintenance/uploads.py:Survey._look_up:boundary:0b347015": (
@@ -27,13 +27,13 @@ EXPLAINED: dict[str, str] = {
     "maintenance/uploads.py:Survey._neighbours:boundary:0b347015": (
         "an age that is the limit to the microsecond: near or not, both are within the grain"
     ),
-    "commit/records.py::without Unanswered:06c4d78b": (
+    "commit/register.py::without Unanswered:06c4d78b": (
         "equivalent: what was sent and not answered is doubtful before this is asked"
     ),
-    "commit/published.py:_named:without part 2:498e1abe": (
+    "commit/revert.py:_named:without part 2:498e1abe": (
         "an upload that two sets name is looked up twice; each key is counted once all the same"
     ),
-    "committers/magic/saved.py:SavedFiles.give_up:drop call:775adfb5": (
+    "committers/saved.py:SavedFiles.give_up:drop call:775adfb5": (
         "the abort of the file asks once more and comes to the same: a line more in the log"
     ),
     "maintenance/uploads.py:Places.record:without part 2:29e73bbc": (
@@ -45,13 +45,13 @@ EXPLAINED: dict[str, str] = {
     "maintenance/ending.py:_absent:True:5d114f1b.2": (
         "equivalent: of this job only the UUID and the destination are asked for"
     ),
-    "commit/job_commit.py:JobCommit.settle:drop raise:010ca5be": (
+    "commit/driver.py:Driver.settle:drop raise:010ca5be": (
         "equivalent: the error of a job that was decided and reverted always has its report"
     ),
-    "doctor/permissions.py:_Trial._abort:drop call:888e1976": (
+    "maintenance/doctor.py:_Trial._abort:drop call:888e1976": (
         "the upload is aborted once more at the end, which finds nothing"
     ),
-    "doctor/permissions.py:_Trial._create:drop assignment:878c180b": (
+    "maintenance/doctor.py:_Trial._create:drop assignment:878c180b": (
         "uploads are listed once more at the end, and none is found that is not known"
     ),
 }

@@ -22,7 +22,7 @@ ELSEWHERE = (
     "promises/test_other_process.py",
 )  # fmt: skip
 """Their tests start other processes, which import the library as it is, or are forks of a fork."""
-OPERATORS = ("maintenance/", "doctor/")
+OPERATORS = ("maintenance/",)
 """What the commands call, and their tests hold."""
 ADAPTER = "stores/s3/"
 """What only tests with a server of their own see."""

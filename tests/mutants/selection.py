@@ -17,7 +17,7 @@ from tests.mutants.operators import drawn_from
 from tests.mutants.source import GoneError, Mutant, files
 
 SHARES = {
-    "protocol/": 0.05, "commit/": 0.02, "committers/": 0.02, "maintenance/": 0.01, "doctor/": 0.12,
+    "protocol/": 0.05, "commit/": 0.02, "committers/": 0.02, "maintenance/": 0.01,
 }  # fmt: skip
 """Of the operators' mutants of a folder: how many are drawn, beside those that were ever tried."""
 SAMPLE = 10

@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "magic_committer"
-FOLDERS = ("protocol", "commit", "committers", "maintenance", "doctor")
+FOLDERS = ("protocol", "commit", "committers", "maintenance")
 """Of the package: what is mutated."""
 ALONE = ("stores/unconditional.py", "stores/s3/", "spark/", "engines/")
 """Other modules and folders, in which there are mutants by hand only."""

@@ -18,7 +18,9 @@ from tests.mutants.operators import drawn_from
 from tests.mutants.source import FOLDERS, ROOT, GoneError, files
 
 COLLECT_SECONDS = 120
-WORDS = Hand("some", "_quantities.py", "age_words", (("seconds >= 2 * size", "True"),), "nothing")
+WORDS = Hand(
+    "some", "errors/messages.py", "age_words", (("seconds >= 2 * size", "True"),), "nothing"
+)
 
 
 @pytest.mark.parametrize("hand", HAND_MADE, ids=lambda hand: hand.name)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 
 import magic_committer as mc
-from magic_committer.committers.manifest.files import TreeFile
+from magic_committer.committers.manifest import TreeFile
 from magic_committer.errors import InvalidRequest, NotSupported, StoreError, Unanswered
 from magic_committer.options import Mode
 from magic_committer.protocol.record import TaskCommit

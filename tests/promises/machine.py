@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 
 import magic_committer as mc
-from magic_committer.commit.closed import GRAIN_SECONDS
+from magic_committer.commit.register import GRAIN_SECONDS
 from magic_committer.options import Mode
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store

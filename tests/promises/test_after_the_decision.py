@@ -11,7 +11,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.commit.outcome import UNREAD_AGAIN
 from magic_committer.errors import InvalidRequest, PermissionDenied, Unanswered
-from magic_committer.protocol.rules import Marker, may_replace_marker
+from magic_committer.protocol.record import Marker, may_replace_marker
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store
 from tests.promises.hands import (

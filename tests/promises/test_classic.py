@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
-from magic_committer.committers.classic import V1Committer, V2Committer
-from magic_committer.committers.manifest import ManifestCommitter
-from magic_committer.committers.registry import real_name
+from magic_committer.committers.base import real_name
+from magic_committer.committers.manifest import ManifestCommitter, V1Committer, V2Committer
 from tests.promises.hands import raises
 from tests.promises.hands import write as write_file
 from tests.tree_jobs import Killed, Watched, World, die, lose_the_answer, put, write

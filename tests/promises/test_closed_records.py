@@ -7,11 +7,11 @@ from contextlib import suppress
 import pytest
 
 import magic_committer as mc
-from magic_committer._pool import ThreadPool
-from magic_committer._runtime import Runtime
-from magic_committer.commit.closed import DELETED_MAX, IN_FLIGHT, LOOKED_AT_MAX, forget_some
+from magic_committer.commit.register import DELETED_MAX, IN_FLIGHT, LOOKED_AT_MAX, forget_some
 from magic_committer.errors import PermissionDenied, StoreError, Unanswered
 from magic_committer.options import Mode
+from magic_committer.runtime.components import Runtime
+from magic_committer.runtime.threads import ThreadPool
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
 from tests.promises.hands import (

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
-from magic_committer._wiring import register_store, unregister_store
 from magic_committer.commit import probe
 from magic_committer.errors import InvalidRequest, NotFound, Unanswered
 from magic_committer.protocol.record import TaskCommit
+from magic_committer.runtime.wiring import register_store, unregister_store
 from magic_committer.stores.base import Part, Written
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock

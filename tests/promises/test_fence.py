@@ -12,15 +12,23 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
-from magic_committer._pool import ThreadPool
-from magic_committer._runtime import Runtime
-from magic_committer.commit import records
+from magic_committer.commit import register
 from magic_committer.commit.fence import FENCE_SECONDS, Fence
 from magic_committer.errors import PermissionDenied, StoreError, Unanswered
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.options import Accept, Track
-from magic_committer.protocol.record import JOB_METADATA, USUAL_TERMS, JobRecord, StartedJob, State
-from magic_committer.protocol.rules import Found, Phase, may_undo
+from magic_committer.protocol.record import (
+    JOB_METADATA,
+    USUAL_TERMS,
+    Found,
+    JobRecord,
+    Phase,
+    StartedJob,
+    State,
+    may_undo,
+)
+from magic_committer.runtime.components import Runtime
+from magic_committer.runtime.threads import ThreadPool
 from magic_committer.stores.base import PART_BYTES_MIN
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
@@ -43,7 +51,7 @@ from tests.promises.hands import (
     write,
 )
 from tests.promises.machine import DAY, Machine
-from tests.promises.test_small_files import held, is_verb
+from tests.promises.test_small_files import Gate
 
 SET = "put *.pendingset"
 SMALL = mc.Options(block_bytes=PART_BYTES_MIN)
@@ -302,7 +310,7 @@ class Fenced:
             id="j", uuid="0" * 32, nonce=self.runtime.ids(), terms=USUAL_TERMS,
             given_id=True, started=0.0,
         )  # fmt: skip
-        seen = records.create(self.runtime, paths.record, record).seen
+        seen = register.create(self.runtime, paths.record, record).seen
         self.fence = Fence(self.runtime, StartedJob.attached(record, DEST, seen.etag), paths)
 
     @property
@@ -376,7 +384,7 @@ def test_the_fence_is_read_while_the_last_parts_are_under_way(s3: MemoryStore) -
     """The read is sent when the last Create is answered, and none after the parts."""
     order: list[str] = []
     job = mc.start(DEST, track="memory")
-    with held(s3, is_verb("create_upload")) as gate:
+    with Gate(s3, "create_upload") as gate:
         task = job.task("1")
         write(task, "a.csv")
         write(task, "b.csv")

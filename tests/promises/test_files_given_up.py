@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
-from magic_committer.committers.classic import V1Committer
-from magic_committer.committers.manifest import ManifestCommitter
+from magic_committer.committers.manifest import ManifestCommitter, V1Committer
 from magic_committer.errors import NotFound, PreconditionFailed, StoreError, Unanswered
 from tests.destinations import OnDisk
 from tests.promises.hands import raises, write

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 import magic_committer as mc
-from magic_committer.commit.success_marker import DIAGNOSTIC_UUID
+from magic_committer.commit.register import DIAGNOSTIC_UUID
 from magic_committer.errors import Unanswered
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock

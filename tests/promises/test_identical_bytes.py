@@ -8,11 +8,11 @@ import orjson
 import pytest
 
 import magic_committer as mc
-from magic_committer._runtime import Runtime
 from magic_committer.commit.revert import delete_if_same
 from magic_committer.errors import InvalidRequest, PermissionDenied, StoreError
 from magic_committer.options import Mode
 from magic_committer.protocol.plan import Plan
+from magic_committer.runtime.components import Runtime
 from magic_committer.stores.base import same_time
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import DEST, At, job_of, raises, raising, visible

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import magic_committer as mc
-from magic_committer._pool import ThreadPool
-from magic_committer._runtime import Runtime
 from magic_committer.maintenance.inspect import Listing, measure, with_token
 from magic_committer.protocol.record import JOB_METADATA
+from magic_committer.runtime.components import Runtime
+from magic_committer.runtime.threads import ThreadPool
 from tests.promises.hands import DEST, At, one_file, raising, write
 from tests.promises.machine import DAY, HOUR, Machine
 

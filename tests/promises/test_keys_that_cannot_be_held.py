@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 import magic_committer as mc
-from magic_committer._runtime import Runtime
 from magic_committer.commit import probe
 from magic_committer.errors import InvalidRequest, PermissionDenied, Unanswered
 from magic_committer.options import Track
+from magic_committer.runtime.components import Runtime
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import DEST, raises, raising, remains, visible, write
 

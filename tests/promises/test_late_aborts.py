@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
-from magic_committer.commit.pendingset import PUT_TRIES_MAX
+from magic_committer.commit.fence import PUT_TRIES_MAX
 from magic_committer.errors import PermissionDenied, Unanswered
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.base import UploadInfo, UploadPage

@@ -11,7 +11,7 @@ import pytest
 
 import magic_committer as mc
 from examples import local_disk
-from magic_committer.file_trees.disk import LocalTree
+from magic_committer.stores.trees.disk import LocalTree
 from magic_committer.testing import PatientClock
 from tests.destinations import OnDisk
 from tests.promises.hands import raises, write

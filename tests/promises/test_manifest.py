@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
-from magic_committer.committers.manifest import ManifestCommitter
-from magic_committer.committers.manifest.files import TreeFile
+from magic_committer.committers.manifest import ManifestCommitter, TreeFile
 from magic_committer.errors import InvalidRequest
 from magic_committer.stores.urls import tree_url
 from tests.nightly import most

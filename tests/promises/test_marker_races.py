@@ -12,13 +12,13 @@ import pytest
 from msgspec import structs
 
 import magic_committer as mc
-from magic_committer._pool import ThreadPool
-from magic_committer._runtime import Runtime
-from magic_committer.commit import records
-from magic_committer.commit.success_marker import marker_ref, write_marker
+from magic_committer.commit import register
+from magic_committer.commit.register import marker_ref, write_marker
 from magic_committer.errors import InvalidRequest, PreconditionFailed, Unanswered, WriteConflict
-from magic_committer.hadoop.formats import SUCCESS_BYTES_MAX, new_success
+from magic_committer.hadoop.documents import SUCCESS_BYTES_MAX, new_success
 from magic_committer.protocol.record import USUAL_TERMS, JobRecord, ObjectRef, State
+from magic_committer.runtime.components import Runtime
+from magic_committer.runtime.threads import ThreadPool
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock
 from tests.promises.hands import DEST, At, fitting, job_of, noted, raises, raising, refusing
@@ -40,14 +40,14 @@ class Finishing:
             id="j", uuid="0" * 32, nonce=self.runtime.ids(), terms=USUAL_TERMS,
             given_id=True, started=0.0,
         )  # fmt: skip
-        self.seen = records.create(self.runtime, RECORD, record).seen
+        self.seen = register.create(self.runtime, RECORD, record).seen
         self.swap(State.COMMITTING, plan=ObjectRef("t/__magic_job-j/_plan-0.json", '"0"'))
         ref = marker_ref(self.runtime, MARKER)
         self.swap(State.COMPLETED, marker=ref)
 
     def swap(self, state: State, **changes: Any) -> None:
         record = structs.replace(self.seen.record, state=state, nonce=self.runtime.ids(), **changes)
-        now = records.swap(self.runtime, self.seen, record).now
+        now = register.swap(self.runtime, self.seen, record).now
         assert now is not None
         self.seen = now
 

@@ -8,8 +8,6 @@ from contextlib import nullcontext, suppress
 import pytest
 
 import magic_committer as mc
-from magic_committer._pool import ThreadPool
-from magic_committer._runtime import Runtime
 from magic_committer.commit.revert import DELETE_TRIES_MAX, delete_if_same
 from magic_committer.errors import (
     InvalidRequest,
@@ -20,6 +18,8 @@ from magic_committer.errors import (
     WriteConflict,
 )
 from magic_committer.options import Mode
+from magic_committer.runtime.components import Runtime
+from magic_committer.runtime.threads import ThreadPool
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
 from tests.promises.hands import (

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import magic_committer as mc
-from magic_committer._runtime import SystemClock
 from magic_committer.options import Mode
+from magic_committer.runtime.components import SystemClock
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
 from tests.promises.hands import (

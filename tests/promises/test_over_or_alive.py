@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 import magic_committer as mc
-from magic_committer._pool import ThreadPool
-from magic_committer._runtime import Runtime
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.abort_uploads import Clearing, OpenUploads
 from magic_committer.maintenance.uploads import Filters, Places, Survey
 from magic_committer.options import Options
 from magic_committer.protocol.record import JOB_METADATA
+from magic_committer.runtime.components import Runtime
+from magic_committer.runtime.threads import ThreadPool
 from magic_committer.stores.memory import Request
 from tests.hadoops import leave_job
 from tests.promises.hands import DEST, At, committed_task, failing, refusing, visible

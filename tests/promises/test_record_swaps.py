@@ -7,9 +7,7 @@ from collections.abc import Callable
 import pytest
 from msgspec import structs
 
-from magic_committer._pool import ThreadPool
-from magic_committer._runtime import Runtime
-from magic_committer.commit import records
+from magic_committer.commit import register
 from magic_committer.errors import (
     InvalidRequest,
     JobExists,
@@ -23,6 +21,8 @@ from magic_committer.errors import (
 )
 from magic_committer.options import ConditionalWrites
 from magic_committer.protocol.record import JOB_METADATA, USUAL_TERMS, JobRecord, ObjectRef, State
+from magic_committer.runtime.components import Runtime
+from magic_committer.runtime.threads import ThreadPool
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
 from tests.promises.hands import At, raising
@@ -51,22 +51,22 @@ def record_of(job_id: str, conditional_writes: ConditionalWrites = "on") -> JobR
     )
 
 
-def running(runtime: Runtime, conditional_writes: ConditionalWrites = "on") -> records.Seen:
+def running(runtime: Runtime, conditional_writes: ConditionalWrites = "on") -> register.Seen:
     record = structs.replace(record_of("j", conditional_writes), nonce=runtime.ids())
-    return records.create(runtime, KEY, record).seen
+    return register.create(runtime, KEY, record).seen
 
 
-def to(runtime: Runtime, seen: records.Seen, state: State = State.ABORTING) -> records.Swapped:
+def to(runtime: Runtime, seen: register.Seen, state: State = State.ABORTING) -> register.Swapped:
     plan = ObjectRef("t/__magic_job-j/_plan-0.json", '"0"') if state is State.COMMITTING else None
-    return records.swap(runtime, seen, seen.record.step(state, runtime.ids(), plan=plan))
+    return register.swap(runtime, seen, seen.record.step(state, runtime.ids(), plan=plan))
 
 
 def its_put(request: Request) -> bool:
     return (request.verb, request.key) == ("put", KEY)
 
 
-def stored(runtime: Runtime) -> records.Seen:
-    seen = records.read(runtime, KEY)
+def stored(runtime: Runtime) -> register.Seen:
+    seen = register.read(runtime, KEY)
     assert seen is not None
     return seen
 
@@ -104,8 +104,8 @@ def test_a_store_of_etags_without_quotes_is_understood(s3: MemoryStore, runtime:
     seen = running(runtime)
     s3.before = raising(lambda r: (r.if_match or "").startswith('"'), PreconditionFailed("quotes"))
     assert to(runtime, seen).won
-    assert records.remove(runtime, stored(runtime))
-    assert records.read(runtime, KEY) is None
+    assert register.remove(runtime, stored(runtime))
+    assert register.read(runtime, KEY) is None
 
 
 @pytest.mark.parametrize("unread", [PermissionDenied, Unanswered])
@@ -157,7 +157,7 @@ def test_a_record_that_cannot_be_removed_stays(s3: MemoryStore, runtime: Runtime
         At(s3, deletion, NotSupported("no If-Match on DELETE"))
     else:
         s3.before = raising(deletion, PreconditionFailed("always"))
-    assert records.remove(runtime, seen) is False
+    assert register.remove(runtime, seen) is False
     assert (stored(runtime).record.state is State.ABORTING) == why.startswith("move")
 
 
@@ -170,8 +170,8 @@ def test_a_record_that_is_gone_is_removed(s3: MemoryStore, runtime: Runtime) -> 
         raise WriteConflict("another deletes it")
 
     At(s3, "delete_one", another)
-    assert records.remove(runtime, seen) is True
-    assert records.remove(runtime, seen) is True
+    assert register.remove(runtime, seen) is True
+    assert register.remove(runtime, seen) is True
 
 
 def test_without_conditions_a_decision_is_obeyed(s3: MemoryStore, runtime: Runtime) -> None:
@@ -215,7 +215,7 @@ def test_two_who_create_one_record_are_told_apart(
 def test_a_create_without_a_reply_is_not_undisturbed(s3: MemoryStore, runtime: Runtime) -> None:
     """I10: a create that was sent twice may land again: its record is never simply deleted."""
     At(s3, its_put, Unanswered(""), after=True)
-    created = records.create(runtime, KEY, record_of("j"))
+    created = register.create(runtime, KEY, record_of("j"))
     assert (created.seen.record, created.undisturbed) == (record_of("j"), False)
 
 
@@ -230,22 +230,22 @@ def test_every_version_of_the_record_carries_the_jobs_token(
     assert s3.head(KEY).metadata == {JOB_METADATA: "0" * 32}
 
 
-def creates(runtime: Runtime, seen: records.Seen) -> object:
-    return records.create(runtime, "t/__magic_job-new/_job.json", record_of("new"))
+def creates(runtime: Runtime, seen: register.Seen) -> object:
+    return register.create(runtime, "t/__magic_job-new/_job.json", record_of("new"))
 
 
-def swaps(runtime: Runtime, seen: records.Seen) -> object:
-    return records.swap(runtime, seen, seen.record.step(State.ABORTING, "2" * 32))
+def swaps(runtime: Runtime, seen: register.Seen) -> object:
+    return register.swap(runtime, seen, seen.record.step(State.ABORTING, "2" * 32))
 
 
 @pytest.mark.parametrize("write", [creates, swaps])
 def test_a_record_that_is_written_again_is_waited_for_longer_each_time(
-    s3: MemoryStore, write: Callable[[Runtime, records.Seen], object]
+    s3: MemoryStore, write: Callable[[Runtime, register.Seen], object]
 ) -> None:
     """Half a second, then twice as long each time, and no wait behind the last try."""
     clock = PatientClock()
     runtime = Runtime(s3, pool=ThreadPool(0), clock=clock)
-    seen = records.create(runtime, "t/__magic_job-j/_job.json", record_of("j")).seen
+    seen = register.create(runtime, "t/__magic_job-j/_job.json", record_of("j")).seen
     s3.before = raising("put", Unanswered("no answer"))
     with pytest.raises(OutcomeUnknown):
         write(runtime, seen)

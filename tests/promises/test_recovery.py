@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import magic_committer as mc
-from magic_committer import _wiring
 from magic_committer.commit import probe
 from magic_committer.options import Mode
 from magic_committer.protocol.record import JOB_METADATA, TOKEN_METADATA
+from magic_committer.runtime import wiring
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
 from tests.costly import costly_store
@@ -87,7 +87,7 @@ def test_ages_go_by_the_stores_clock(skew: float) -> None:
     stores, mine = PatientClock(), PatientClock()
     mine.ahead = skew
     store = MemoryStore("bucket", clock=stores.now)
-    _wiring.register_store(store, mine)
+    wiring.register_store(store, mine)
     try:
         job = mc.start(DEST)
         stores.ahead += DAY - 60
@@ -98,7 +98,7 @@ def test_ages_go_by_the_stores_clock(skew: float) -> None:
         stores.ahead += 120
         assert [one.outcome for one in mc.cleanup(DEST).recovered] == ["aborted"]
     finally:
-        _wiring.unregister_store(store)
+        wiring.unregister_store(store)
 
 
 @pytest.mark.parametrize("limit", [-1, float("nan"), "1h", True])

@@ -10,7 +10,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.cli.main import run
-from magic_committer.remedy import Call, in_python
+from magic_committer.errors.messages import Call, in_python
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock, memory_store
 from tests.promises.hands import job_of, refusing

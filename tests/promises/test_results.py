@@ -9,10 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 import magic_committer as mc
-from magic_committer import _runtime, options
+from magic_committer import options
 from magic_committer.errors import NotFound, Unanswered
 from magic_committer.options import Mode
 from magic_committer.protocol.record import JOB_METADATA
+from magic_committer.runtime import components
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import DEST, At, committed_task, control, dies_at, job_of, visible
 from tests.promises.machine import matching
@@ -61,7 +62,7 @@ def test_a_set_that_is_not_the_tasks_any_more_is_refused(
     s3: MemoryStore, monkeypatch: pytest.MonkeyPatch, what: str, kept: bool
 ) -> None:
     """I2: nothing is decided by what only this process remembers of it."""
-    monkeypatch.setattr(_runtime, "OWN_SETS_BYTES_MAX", 10**6 if kept else 0)
+    monkeypatch.setattr(components, "OWN_SETS_BYTES_MAX", 10**6 if kept else 0)
     job = mc.start(DEST, accept="results")
     result = committed_task(job, "1", {"a.csv": b"1"})
     body = s3.body(result.key)
@@ -97,7 +98,7 @@ def test_a_driver_does_not_read_what_its_process_has_stored(
     s3: MemoryStore, monkeypatch: pytest.MonkeyPatch, kept: int
 ) -> None:
     """As long as it is the same version, and up to a limit: the oldest ones are read again."""
-    monkeypatch.setattr(_runtime, "OWN_SETS_BYTES_MAX", OWN_BYTES if kept == 1 else 10**6)
+    monkeypatch.setattr(components, "OWN_SETS_BYTES_MAX", OWN_BYTES if kept == 1 else 10**6)
     job = mc.start(DEST, accept="results")
     results = [committed_task(job, str(n), {f"{n}.csv": b"1"}) for n in range(3)]
     read = []

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import magic_committer as mc
-from magic_committer import _wiring
 from magic_committer import job as handles
-from magic_committer._pool import ThreadPool
 from magic_committer.commit.fence import ALIVE_SECONDS
 from magic_committer.protocol.record import State
+from magic_committer.runtime import wiring
+from magic_committer.runtime.threads import ThreadPool
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import DEST, At, control, fitting, unanswered, visible
 from tests.promises.machine import DAY, HOUR, STATES, Machine, left
@@ -39,7 +39,7 @@ class Ticker(ThreadPool):
 @pytest.fixture
 def ticker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ticker]:
     pool = Ticker()
-    monkeypatch.setattr(_wiring, "pool", pool)
+    monkeypatch.setattr(wiring, "pool", pool)
     yield pool
     pool.close()
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
-from magic_committer import _wiring
-from magic_committer.committers.magic import closings, saved
+from magic_committer.committers import magic, saved
 from magic_committer.options import MiB
+from magic_committer.runtime import wiring
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.upload import FileState
 from magic_committer.upload.blocks import BlockSource
@@ -139,9 +139,9 @@ def test_a_close_waits_for_the_oldest_file_under_way(
     """So many files; or half of the memory: the other half is for files that are being written."""
     options: dict[str, Any] = {}
     if bound == "files":
-        monkeypatch.setattr(closings, "FILES_MAX", most)
+        monkeypatch.setattr(magic, "FILES_MAX", most)
     else:
-        monkeypatch.setattr(_wiring, "blocks", BlockSource())  # the process's may be in use
+        monkeypatch.setattr(wiring, "blocks", BlockSource())  # the process's may be in use
         options = {"buffer_bytes_max": 4 * 64 * 1024}
     task = begin(**options).task("1")
     with Gate(s3, "create_upload") as gate:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import magic_committer as mc
-from magic_committer.committers import registry
+from magic_committer.committers import base
 from magic_committer.errors import InvalidRequest
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.upload import local
@@ -95,8 +95,8 @@ def test_a_wrong_name_lists_the_right_ones(s3: MemoryStore) -> None:
         mc.start(DEST, committer="directori")
     assert "'directory'" in str(refused.value)
     assert not s3.requests
-    for name in registry.COMMITTERS:
-        assert registry.named(name).name == name
+    for name in base.COMMITTERS:
+        assert base.named(name).name == name
 
 
 def test_the_record_names_the_committer(s3: MemoryStore) -> None:

@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 import magic_committer as mc
-from magic_committer.commit.closed import BATCHES_PER_LOOK, DELETED_MAX
+from magic_committer.commit.register import BATCHES_PER_LOOK, DELETED_MAX
 from magic_committer.errors import BatchUnsettled, PermissionDenied, Unanswered
 from magic_committer.options import Mode
 from magic_committer.protocol.ledger import hash_of

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 import magic_committer as mc
-from magic_committer.commit.ready import EXTRA_ABORTED, EXTRA_TASK
+from magic_committer.commit.sets import EXTRA_ABORTED, EXTRA_TASK
 from magic_committer.errors import (
     PermissionDenied,
     PreconditionFailed,
@@ -14,7 +14,7 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
-from magic_committer.hadoop.formats import decode_pendingset
+from magic_committer.hadoop.documents import decode_pendingset
 from magic_committer.options import Accept, Track
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import MemoryStore, Request

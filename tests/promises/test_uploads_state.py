@@ -10,7 +10,6 @@ from typing import Any, get_args
 import pytest
 
 import magic_committer as mc
-from magic_committer._wiring import register_store, unregister_store
 from magic_committer.commit.sweep import NAMED_MAX
 from magic_committer.errors import (
     InvalidRequest,
@@ -23,6 +22,7 @@ from magic_committer.errors import (
 )
 from magic_committer.hadoop.paths import unique_name
 from magic_committer.options import Mode
+from magic_committer.runtime.wiring import register_store, unregister_store
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
 from tests.costly import costly_store

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, cast
 
 from msgspec import structs
 
-from magic_committer.committers.classic import V1Committer, V2Committer
 from magic_committer.committers.magic import MagicCommitter
-from magic_committer.committers.manifest import ManifestCommitter
+from magic_committer.committers.manifest import ManifestCommitter, V1Committer, V2Committer
 from magic_committer.committers.staging import DirectoryCommitter, PartitionedCommitter
 from magic_committer.errors import IncompleteJob, StoreError
 from magic_committer.hadoop.paths import Destination

@@ -29,10 +29,10 @@ from typing import Any, NamedTuple, get_args
 
 from greenlet import getcurrent  # type: ignore[import-untyped]
 
-from magic_committer._runtime import Clock, Runtime
 from magic_committer.commit import probe
 from magic_committer.errors import MagicError, StoreError, Unanswered
 from magic_committer.hadoop.paths import Destination
+from magic_committer.runtime.components import Clock, Runtime
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.stores.memory_bucket import md5, quoted
 from magic_committer.upload import BlockSource, local, sender

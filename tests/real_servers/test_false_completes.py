@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import magic_committer as mc
-from magic_committer.commit import complete, probe
-from magic_committer.commit.ready import ReadyUpload
+from magic_committer.commit import probe, uploads
+from magic_committer.commit.sets import ReadyUpload
 from magic_committer.protocol.record import TaskCommit
 from magic_committer.stores.base import CompleteUpload, objects
 from magic_committer.stores.s3 import S3Store
@@ -42,7 +42,7 @@ def test_a_file_that_a_killed_server_keeps_back_is_lost_until_it_is_repaired(
     name first, and makes the object then. Its own driver and a recovery name the file as lost, for
     ever; renamed back, as docs/stores.md says, it is committed."""
     job, result = ready
-    real, folder = complete.as_request, Path(server.folder, "objects", bucket)
+    real, folder = uploads.as_request, Path(server.folder, "objects", bucket)
 
     def dies(upload: ReadyUpload, if_none_match: bool) -> CompleteUpload:
         if upload.key != "t/b.csv":
@@ -53,7 +53,7 @@ def test_a_file_that_a_killed_server_keeps_back_is_lost_until_it_is_repaired(
         there.rename(f"{there}.{etag}.inprogress")
         raise _Killed
 
-    monkeypatch.setattr(complete, "as_request", dies)
+    monkeypatch.setattr(uploads, "as_request", dies)
     with pytest.raises(_Killed):
         job.commit([result])
     monkeypatch.undo()
@@ -79,14 +79,14 @@ def test_a_driver_looks_after_each_file_there(
     store.put("t/b.csv", b"older")
     job, result = ready
     assert probe.known(store.identity).true_complete is False
-    real = complete.as_request
+    real = uploads.as_request
 
     def aborted(upload: ReadyUpload, if_none_match: bool) -> CompleteUpload:
         if upload.key == "t/b.csv":
             store.abort_upload(upload.key, upload.upload_id)
         return real(upload, if_none_match)
 
-    monkeypatch.setattr(complete, "as_request", aborted)
+    monkeypatch.setattr(uploads, "as_request", aborted)
     with pytest.raises(mc.CommitIncomplete, match="another object is there") as caught:
         job.commit([result])
     assert caught.value.unresolved == ("t/b.csv",)

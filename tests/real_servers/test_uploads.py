@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from magic_committer._wiring import register_store, unregister_store
 from magic_committer.options import S3Options
+from magic_committer.runtime.wiring import register_store, unregister_store
 from magic_committer.stores.s3 import S3Store
 from tests import servers
 from tests.cli.conftest import Command, command

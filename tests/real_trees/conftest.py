@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from magic_committer.file_trees.base import FileTree
-from magic_committer.file_trees.by_url import tree_for
+from magic_committer.stores.trees.base import FileTree
+from magic_committer.stores.trees.dialects import tree_for
 from tests.real_servers.getting import say_missing
 from tests.real_servers.server import NoServer
 from tests.real_trees import kinds

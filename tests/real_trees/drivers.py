@@ -15,10 +15,10 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import magic_committer as mc
-from magic_committer import _wiring
-from magic_committer.file_trees.base import FileTree
-from magic_committer.file_trees.by_url import tree_for
+from magic_committer.runtime import wiring
 from magic_committer.stores.tree import TreeStore
+from magic_committer.stores.trees.base import FileTree
+from magic_committer.stores.trees.dialects import tree_for
 from magic_committer.stores.urls import tree_url
 from tests.real_servers.keeper import ROOT
 
@@ -78,7 +78,7 @@ class Watched:
 def drive(url: str, watched: Callable[[str], Watched]) -> None:
     """A whole job of one process, whose calls of the file system are counted."""
     store = TreeStore(cast("FileTree", watched(url)), tree_url(url)[:-1])
-    _wiring.register_store(store)
+    wiring.register_store(store)
     names = sorted(FILES)
     with mc.start(url, accept="results", track="memory") as job:
         results = []
@@ -89,7 +89,7 @@ def drive(url: str, watched: Callable[[str], Watched]) -> None:
                         file.write(FILES[name])
             results.append(task.result)
         job.commit(results)
-    _wiring.unregister_store(store)
+    wiring.unregister_store(store)
 
 
 def counted(url: str) -> int:

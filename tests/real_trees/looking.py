@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from magic_committer.file_trees.base import walk
-from magic_committer.file_trees.by_url import tree_for
+from magic_committer.stores.trees.base import walk
+from magic_committer.stores.trees.dialects import tree_for
 from tests.unit.test_file_trees import read
 
 

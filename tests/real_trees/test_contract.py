@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from magic_committer.file_trees.base import FileTree
+from magic_committer.stores.trees.base import FileTree
 from tests.unit import test_file_trees
 
 Rule = Callable[[FileTree], None]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import magic_committer as mc
-from magic_committer.file_trees.base import FileTree
 from magic_committer.options import Mode
+from magic_committer.stores.trees.base import FileTree
 from tests.real_trees.looking import control, data, is_marked
 
 FIRST = {"dt=1/a b.csv": b"1", "dt=2/\u00fc%25.csv": b"22", "c.csv": b"333"}

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 import magic_committer as mc
-from magic_committer.file_trees.by_url import tree_for
+from magic_committer.stores.trees.dialects import tree_for
 from tests.real_trees import drivers, kinds
 from tests.real_trees.looking import control, data, is_marked
 from tests.real_trees.test_jobs import write

@@ -12,9 +12,9 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.errors import NotSupported, PermissionDenied, StoreError
-from magic_committer.file_trees.base import FileTree
-from magic_committer.file_trees.by_url import tree_for
-from magic_committer.file_trees.through_fsspec import FsspecTree
+from magic_committer.stores.trees.base import FileTree
+from magic_committer.stores.trees.dialects import tree_for
+from magic_committer.stores.trees.through_fsspec import FsspecTree
 from tests.real_trees import openssh
 from tests.real_trees.looking import data
 from tests.real_trees.test_jobs import FIRST

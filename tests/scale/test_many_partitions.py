@@ -19,8 +19,8 @@ from benchmarks import server
 from benchmarks.child import forget_peak, peak
 from benchmarks.spark import session
 from benchmarks.writers import environment
-from magic_committer import checksum
 from magic_committer.spark import write_dataframe
+from magic_committer.stores import checksum
 from tests.nightly import most
 from tests.process.conftest import ROOT
 from tools import java

@@ -12,7 +12,7 @@ import pytest
 
 import magic_committer as mc
 from benchmarks import server
-from magic_committer.committers.magic.attempt import Attempt
+from magic_committer.committers.magic import Attempt
 from magic_committer.protocol.record import TaskCommit
 from magic_committer.upload import UploadStream
 from magic_committer.upload.sender import PartSender

@@ -14,10 +14,16 @@ from functools import partial
 from msgspec.structs import replace
 
 from magic_committer import api
-from magic_committer.errors import CommitRefused, DestinationExists, JobNotRunning, MagicError
+from magic_committer.errors import (
+    CommitRefused,
+    DestinationExists,
+    JobNotRunning,
+    JobReport,
+    MagicError,
+)
 from magic_committer.hadoop.paths import unique_name
 from magic_committer.job import Job, Task
-from magic_committer.protocol.record import MAGIC, JobReport, State, TaskCommit
+from magic_committer.protocol.record import MAGIC, State, TaskCommit
 from magic_committer.stores.base import Attributes
 from tests.concrete import BY_NAME, Uploading, Writing, upload_of
 from tests.simulation import operators

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from magic_committer.commit.ready import to_pending
-from magic_committer.hadoop.formats import (
+from magic_committer.commit.sets import to_pending
+from magic_committer.hadoop.documents import (
     Pending,
     encode_pending,
     encode_pendingset,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
-from magic_committer.commit import records
+from magic_committer.commit import register
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import CommitIncomplete, JobTooYoung, MagicError, StoreError
 from magic_committer.hadoop.paths import JobPaths
@@ -96,7 +96,7 @@ def abort(world: World, job_id: str, revert: bool, actor: Actor) -> None:
     actor.reverts = actor.reverts or revert
     runtime, asked, since = world.runtime(actor), f"{actor}: abort", world.scheduler.steps
     try:
-        seen = records.read(runtime, JobPaths(world.dest, job_id).record)
+        seen = register.read(runtime, JobPaths(world.dest, job_id).record)
     except MagicError:
         return
     if seen is None:

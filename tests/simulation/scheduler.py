@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 
 from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]
 
-from magic_committer._pool import Outcome
+from magic_committer.runtime.threads import Outcome
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -347,7 +347,7 @@ class StrandFuture:
 
 
 class StrandPool:
-    """`magic_committer._pool.Pool` by strands of one actor."""
+    """`Pool` by strands of one actor."""
 
     def __init__(self, scheduler: Scheduler, actor: Actor) -> None:
         self._scheduler = scheduler
@@ -362,7 +362,7 @@ class StrandPool:
         self, function: Callable[[T], R], items: Iterable[T], *, in_flight: int,
         weigh: Callable[[T], int] | None = None, weight_max: int = 0,
     ) -> Generator[Outcome[T, R], None, None]:  # fmt: skip
-        """As `magic_committer._pool.Pool.each`; weights are not heeded, items here are small."""
+        """As `Pool.each`; weights are not heeded, items here are small."""
         scheduler, actor = self._scheduler, self._actor
         finished: deque[Outcome[T, R]] = deque()
         bell = Signal()

@@ -18,13 +18,14 @@ from typing import Any, get_args
 
 import pytest
 
-from magic_committer._runtime import Runtime
-from magic_committer.commit import probe, records
+from magic_committer.commit import probe, register
 from magic_committer.committers.magic import MagicCommitter
+from magic_committer.errors import JobReport
 from magic_committer.hadoop.paths import JobPaths
 from magic_committer.maintenance import ending
 from magic_committer.options import Mode
-from magic_committer.protocol.record import JobReport, StartedJob, State
+from magic_committer.protocol.record import StartedJob, State
+from magic_committer.runtime.components import Runtime
 from tests.model.production import Recorder, Sent, refusal
 from tests.simulation import actors, drawing, operators, schedule
 from tests.simulation.faults import Fault
@@ -88,7 +89,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Call]]:
         return real_told(world, committer, asked, noted, handed)
 
     def recover_job(runtime: Any, dest: Any, job_id: str, **how: Any) -> Any:
-        seen = records.read(runtime, JobPaths(DEST, job_id).record)
+        seen = register.read(runtime, JobPaths(DEST, job_id).record)
         runtime.store.take()
         recovery = real_recover(runtime, dest, job_id, **how)
         if seen is not None:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
-from magic_committer._runtime import Clock
-from magic_committer.file_trees.disk import LocalTree
+from magic_committer.runtime.components import Clock
 from magic_committer.stores.base import WaitingFile
 from magic_committer.stores.memory import Request
+from magic_committer.stores.trees.disk import LocalTree
 from tests.tree_bucket import JobsOfRenames
 
 T = TypeVar("T")

@@ -1,8 +1,8 @@
 """One simulated world: a store, its shadow, its processes, and the jobs that they work on.
 
-Everything the production code needs is handed in as a `magic_committer._runtime.Runtime` of the
+Everything the production code needs is handed in as a `Runtime` of the
 actor: the store, a pool of strands, the actor's clock, ids in order. The public calls (`start`,
-`attach`, `write`, `Job`, `Task`) find theirs in `magic_committer._wiring`: while a world lives that
+`attach`, `write`, `Job`, `Task`) find theirs in `runtime.wiring`: while a world lives that
 gives them the runtime of whoever acts.
 """
 
@@ -17,13 +17,13 @@ from tempfile import TemporaryDirectory
 from typing import Any, get_args
 from unittest.mock import patch
 
-from magic_committer import _wiring
-from magic_committer._runtime import OwnSets, Runtime
-from magic_committer.commit import probe, records
+from magic_committer.commit import probe, register
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.job import Job
 from magic_committer.options import Options
 from magic_committer.protocol.record import StartedJob, State, TaskCommit, Terms
+from magic_committer.runtime import wiring
+from magic_committer.runtime.components import OwnSets, Runtime
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.upload import BlockSource, local, sender
 from tests.concrete import BY_NAME, Uploading
@@ -135,7 +135,7 @@ class World:
         """Of processes, in seconds: from these each one's is drawn."""
         mine: dict[str, Any] = {"pool": self, "blocks": self.blocks}
         mine["runtime_for"] = lambda *_: self.runtime(self.actor)
-        self._ends.enter_context(patch.multiple(_wiring, **mine))
+        self._ends.enter_context(patch.multiple(wiring, **mine))
         probe._known.clear()  # what a process has learnt of its store
         if chance.random() < 0.7:
             knows_all(self.store.identity)
@@ -156,7 +156,7 @@ class World:
         return strand.actor
 
     def every(self, seconds: float, function: Callable[[], bool]) -> Callable[[], None]:
-        """As `magic_committer._pool.ThreadPool.every`, by a strand of the process that acts."""
+        """As `ThreadPool.every`, by a strand of the process that acts."""
         ended: list[bool] = []
 
         def tick() -> None:
@@ -195,7 +195,7 @@ class World:
 
     def attach(self, actor: Actor, job_id: str) -> tuple[Uploading, State] | None:
         """A job by its name alone, as `attach` does it; None: there is no record."""
-        seen = records.read(self.runtime(actor), JobPaths(self.dest, job_id).record)
+        seen = register.read(self.runtime(actor), JobPaths(self.dest, job_id).record)
         if seen is None:
             return None
         started = StartedJob.attached(seen.record, self.dest.url, seen.etag)

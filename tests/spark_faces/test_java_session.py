@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import magic_committer as mc
-from magic_committer._java import Java
+from magic_committer.engines.java import Java
 from magic_committer.spark import java_session, session
 
 PROGRAMS = ("bash", "sh", "env", "dirname", "readlink", "ps", "grep", "uname", "mktemp", "cat")

@@ -15,18 +15,18 @@ BANS: dict[str, tuple[str, ...]] = {
     "botocore": ("stores/s3/",),
     "s3transfer": ("stores/s3/",),
     "tenacity": ("stores/s3/", "engines/"),
-    "awscrt": ("stores/s3/", "checksum.py"),
+    "awscrt": ("stores/s3/", "stores/checksum.py"),
     "pyspark": ("spark/",),
-    "ray": ("ray.py",),
-    "dask": ("dask.py",),
-    "pyarrow": ("spark/", "ray.py"),
+    "ray": ("engines/ray.py",),
+    "dask": ("engines/dask.py",),
+    "pyarrow": ("spark/", "engines/ray.py"),
     "pandas": ("spark/",),
     "httptools": ("stores/s3/http.py",),
-    "msgspec.json": ("hadoop/json.py", "cli/inspecting.py"),  # readers are made at import
-    "msgspec.convert": ("hadoop/json.py",),
-    "fsspec": ("filesystem/", "file_trees/by_url.py"),
+    "msgspec.json": ("hadoop/documents.py", "cli/inspecting.py"),  # readers are made at import
+    "msgspec.convert": ("hadoop/documents.py",),
+    "fsspec": ("filesystem/", "stores/trees/dialects.py"),
     # Threads: bounded, and replaceable by a scheduler. Spark's actions wait in one of Spark's own.
-    "threading.Thread": ("_pool.py", "spark/driver.py"),
+    "threading.Thread": ("runtime/threads.py", "spark/driver.py"),
     "threading.Timer": (),
     "concurrent.futures.ThreadPoolExecutor": (),  # the interpreter waits for its threads
     "concurrent.futures.ProcessPoolExecutor": (),
@@ -35,15 +35,14 @@ BANS: dict[str, tuple[str, ...]] = {
     # Time and chance: a simulator hands in its own. Real threads and sockets wait by real time.
     "time": (
         "__init__.py",
-        "_runtime.py",
-        "_patience.py",
-        "_pool.py",
+        "runtime/components.py",
+        "runtime/threads.py",
         "stores/s3/http.py",
         "stores/s3/many.py",
         "spark/driver.py",
     ),
     "datetime.datetime.now": (),
-    "uuid": ("_runtime.py",),
+    "uuid": ("runtime/components.py",),
     "random": (),
     "secrets": (),
     # A library logs and raises; it neither prints nor decides for the process. A command does.
@@ -52,7 +51,7 @@ BANS: dict[str, tuple[str, ...]] = {
     "signal.signal": (),
     "signal.setitimer": (),
     "signal.alarm": (),
-    "atexit": ("upload/", "_pool.py", "writing.py"),
+    "atexit": ("upload/", "runtime/threads.py", "api.py"),
     # Readers of foreign bytes that can run code.
     "eval": (),
     "exec": (),
@@ -94,7 +93,7 @@ def test_each_banned_thing_stays_in_its_home() -> None:
         ("api.py", "from botocore.config import Config"),
         ("job.py", "import datetime\ndatetime.datetime.now()"),
         ("job.py", "from datetime import datetime\ndatetime.now()"),
-        ("checksum.py", "def show():\n    print(1)"),
+        ("stores/checksum.py", "def show():\n    print(1)"),
         ("upload/stream.py", "import pickle\npickle.PickleBuffer(view).raw()"),
     ],
 )
@@ -107,8 +106,8 @@ def test_an_offence_is_found(path: str, source: str) -> None:
     ("path", "source"),
     [
         ("stores/s3/client.py", "import boto3"),
-        ("checksum.py", "import threading\nlock = threading.Lock()"),
-        ("_runtime.py", "import time\ntime.sleep(1)"),
+        ("stores/checksum.py", "import threading\nlock = threading.Lock()"),
+        ("runtime/components.py", "import time\ntime.sleep(1)"),
         ("job.py", "uuid, time = 1, 2\nself.print = uuid"),
     ],
 )

@@ -14,7 +14,7 @@ import magic_committer
 import magic_committer.testing
 from tests.tidy.sources import PACKAGE, ROOT
 
-ENGINES = ("spark/write.py", "ray.py", "dask.py")
+ENGINES = ("spark/write.py", "engines/ray.py", "engines/dask.py")
 """Read, not imported: PySpark, Ray and Dask are extras."""
 PARAMETERS_MIN = 2
 ROW = re.compile(r"^ {4}(\w+(?:, \w+)*): ", re.MULTILINE)

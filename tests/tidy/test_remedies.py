@@ -1,4 +1,4 @@
-"""What to call after an error is data: `magic_committer.remedy` alone writes it as text."""
+"""What to call after an error is data: `errors.messages` alone writes it as text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.tidy.sources import PACKAGE, ROOT, package_files
 
-HOME = "remedy.py"
+HOME = "errors/messages.py"
 CALL = re.compile(
     r"(?<!=)magic_committer\.(?:$|[a-z_]+\((?!\.\.\.\)))"  # not of an argument, nor only named
     r"|\bmagic-committer (?:job (?!$)|uploads|cleanup|doctor|lifecycle|inspect|report)"
@@ -19,7 +19,7 @@ CALL = re.compile(
 """How a call or a command begins that somebody may paste; and the options of one."""
 ALLOWED = {
     # Not about one job: what the code of a program looks like.
-    "errors.py": "magic_committer.start(dest)",
+    "errors/__init__.py": "magic_committer.start(dest)",
     # Names of commands, without arguments.
     "maintenance/uploads.py": "magic-committer lifecycle ensure",
 }

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from magic_committer import errors
-from magic_committer._patience import Errand, Kind, patient
+from magic_committer.runtime.threads import Errand, Kind, patient
 from magic_committer.stores.base import FileSlice, many_of
 from magic_committer.stores.s3 import retry
 from magic_committer.stores.s3.retry import FIRST_SECONDS

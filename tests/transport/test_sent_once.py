@@ -21,8 +21,8 @@ from typing import Any
 
 import pytest
 
-from magic_committer._patience import Errand
-from magic_committer._runtime import SystemClock
+from magic_committer.runtime.components import SystemClock
+from magic_committer.runtime.threads import Errand
 from magic_committer.stores.base import FileSlice
 from magic_committer.stores.s3 import http
 from magic_committer.stores.s3.http import Cause, Deadline, Http, HttpRequest, NoAnswer, Sent

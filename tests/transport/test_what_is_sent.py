@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from magic_committer import checksum as checksums
 from magic_committer.errors import OptionError
+from magic_committer.stores import checksum as checksums
 from magic_committer.stores.base import Attributes, Checksum, FileSlice, ObjectSlice, Part
 from magic_committer.stores.s3 import S3Store
 from tests.certificates import Authority

@@ -9,14 +9,9 @@ import pytest
 from msgspec import structs
 
 import magic_committer as mc
-from magic_committer.commit.ready import (
-    EXTRA_PART_BYTES,
-    ReadyUpload,
-    RowCheck,
-    from_pending,
-)
-from magic_committer.commit.upload_state import UploadName, became
-from magic_committer.hadoop.formats import SIZE_ONLY, Pending, UploadEtag, new_pending
+from magic_committer.commit.sets import EXTRA_PART_BYTES, ReadyUpload, RowCheck, from_pending
+from magic_committer.commit.uploads import UploadName, became
+from magic_committer.hadoop.documents import SIZE_ONLY, Pending, UploadEtag, new_pending
 from magic_committer.hadoop.paths import Destination, java_uri, waiting_path
 from magic_committer.protocol.record import USUAL_TERMS, StartedJob
 from magic_committer.stores.base import PART_NUMBER_MAX, ObjectInfo, Part

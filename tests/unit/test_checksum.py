@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magic_committer import checksum as checksums
 from magic_committer.errors import OptionError
 from magic_committer.options import Options
+from magic_committer.stores import checksum as checksums
 from magic_committer.stores.base import Checksum, ChecksumAlgorithm
 
 CRCS = ("CRC32", "CRC32C", "CRC64NVME")

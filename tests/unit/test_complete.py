@@ -8,8 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from magic_committer._runtime import Runtime
-from magic_committer.commit.complete import (
+from magic_committer.commit.requests import by_verbs
+from magic_committer.commit.sets import ReadyUpload
+from magic_committer.commit.uploads import (
     CONFLICT_TRIES_MAX,
     LOOKS_MAX,
     REFUSED_PAUSE_SECONDS,
@@ -17,8 +18,6 @@ from magic_committer.commit.complete import (
     same_parts,
     to_complete,
 )
-from magic_committer.commit.ready import ReadyUpload
-from magic_committer.commit.steps import by_verbs
 from magic_committer.errors import (
     InvalidRequest,
     NotFound,
@@ -30,6 +29,7 @@ from magic_committer.errors import (
 )
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.protocol.record import TOKEN_METADATA
+from magic_committer.runtime.components import Runtime
 from magic_committer.stores.base import Attributes, Checksum, ObjectInfo, ObjectStore, Part, Written
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock

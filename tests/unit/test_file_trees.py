@@ -15,8 +15,6 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from magic_committer._pool import ThreadPool
-from magic_committer._runtime import new_id
 from magic_committer.errors import (
     InvalidRequest,
     NotFound,
@@ -27,16 +25,18 @@ from magic_committer.errors import (
     PreconditionFailed,
     Unanswered,
 )
-from magic_committer.file_trees import by_url
-from magic_committer.file_trees.base import FileTree, make_directories, walk
-from magic_committer.file_trees.by_url import tree_for
-from magic_committer.file_trees.dialects import (
+from magic_committer.runtime.components import new_id
+from magic_committer.runtime.threads import ThreadPool
+from magic_committer.stores.trees import dialects
+from magic_committer.stores.trees.base import FileTree, make_directories, walk
+from magic_committer.stores.trees.dialects import (  # fmt: skip
     GoogleDialect,
     HdfsDialect,
     SftpDialect,
-)  # fmt: skip
-from magic_committer.file_trees.disk import LocalTree
-from magic_committer.file_trees.through_fsspec import FsspecTree, of_driver
+    tree_for,
+)
+from magic_committer.stores.trees.disk import LocalTree
+from magic_committer.stores.trees.through_fsspec import FsspecTree, of_driver
 from magic_committer.stores.urls import REFUSED, local_path
 from tests import tree_stand_ins as stand_ins
 
@@ -428,7 +428,7 @@ def test_a_file_system_that_cannot_be_reached_is_told(monkeypatch: pytest.Monkey
         def __init__(self, **options: Any) -> None:
             raise ConnectionRefusedError(111, "Connection refused")
 
-    monkeypatch.setattr(by_url, "_class_of", lambda dialect: Down)
+    monkeypatch.setattr(dialects, "_class_of", lambda dialect: Down)
     with pytest.raises(Unanswered, match=r"connect of .* refused") as raised:
         tree_for("memory://x/y")
     assert raised.value.sent is False
@@ -495,8 +495,8 @@ def test_a_disk_that_renames_to_a_free_name_in_no_way_is_told(
     def no_links(*_: object, **__: object) -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr("magic_committer.file_trees.disk.rename_by", lambda *_: False)
-    monkeypatch.setattr("magic_committer.file_trees.disk.os.link", no_links)
+    monkeypatch.setattr("magic_committer.stores.trees.disk.rename_by", lambda *_: False)
+    monkeypatch.setattr("magic_committer.stores.trees.disk.os.link", no_links)
     tree = LocalTree(tmp_path)
     tree.make("a", None, b"1")
     with pytest.raises(NotSupported, match="neither an exclusive rename nor a hard link"):

@@ -21,9 +21,8 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from magic_committer.errors import FormatError
-from magic_committer.hadoop import formats
-from magic_committer.hadoop import json as documents
-from magic_committer.hadoop.formats import EtagForm, Pending, PendingSet, UploadEtag
+from magic_committer.hadoop import documents
+from magic_committer.hadoop.documents import EtagForm, Pending, PendingSet, UploadEtag
 from magic_committer.hadoop.manifests import (
     ManifestFile,
     TaskManifest,
@@ -52,10 +51,10 @@ def form_of(path: Path) -> EtagForm:
 
 
 DECODE: dict[str, Callable[[bytes, str], Any]] = {
-    "pendingset": formats.decode_pendingset,
-    "pending": formats.decode_pending,
-    "_SUCCESS": formats.decode_success,
-    "summary": formats.decode_success,
+    "pendingset": documents.decode_pendingset,
+    "pending": documents.decode_pending,
+    "_SUCCESS": documents.decode_success,
+    "summary": documents.decode_success,
 }
 
 
@@ -68,11 +67,11 @@ def again(path: Path, data: bytes) -> bytes:
     """Decode and encode a golden file; without our seal, which Hadoop's have not."""
     value = read(path, data)
     if isinstance(value, PendingSet):
-        written = formats.encode_pendingset(value, form_of(path))
+        written = documents.encode_pendingset(value, form_of(path))
     elif isinstance(value, Pending):
-        written = formats.encode_pending(value, form_of(path))
+        written = documents.encode_pending(value, form_of(path))
     else:
-        return formats.encode_success(value)
+        return documents.encode_success(value)
     return re.sub(rb',"contentSha256":"[0-9a-f]{64}"}$', b"}", written)
 
 
@@ -93,11 +92,11 @@ def pending(**changes: Any) -> Pending:
         "job_id": "1",
         "task_id": "a",
     }
-    return formats.new_pending(**(values | changes))
+    return documents.new_pending(**(values | changes))
 
 
 def pendingset(*commits: Pending) -> PendingSet:
-    return formats.new_pendingset(
+    return documents.new_pendingset(
         job_id="1",
         commits=commits or (pending(), pending(destination_key="t/y.csv")),
         extra_data={"task": "7"},
@@ -112,7 +111,7 @@ def bare(document: dict[str, Any]) -> dict[str, Any]:
 
 def document(**changes: Any) -> dict[str, Any]:
     """A `.pending` without a seal; a change to ``...`` takes a field away."""
-    changed = bare(orjson.loads(formats.encode_pending(pending()))) | changes
+    changed = bare(orjson.loads(documents.encode_pending(pending()))) | changes
     return {name: value for name, value in changed.items() if value is not ...}
 
 
@@ -170,22 +169,22 @@ def test_unknown_fields_change_nothing(path: Path) -> None:
 def test_derived_values_are_those_of_hadoop(path: Path) -> None:
     """A pending made of a golden file's facts is the golden file: date, saved, partCount, order."""
     data = path.read_bytes()
-    told = formats.decode_pending(data, name_of(path))
+    told = documents.decode_pending(data, name_of(path))
     facts = ("uri", "upload_id", "bucket", "destination_key", "length", "iostatistics")
-    made = formats.new_pending(
+    made = documents.new_pending(
         created_ms=told.created,
         etags=tuple(told.parts),
         extra_data={},
         **{name: getattr(told, name) for name in facts},
     )
-    written = pairs(formats.encode_pending(made, form_of(path)))
+    written = pairs(documents.encode_pending(made, form_of(path)))
     assert [field for field in written if field[0] != documents.SEAL] == pairs(data)
 
 
 def test_the_etag_of_the_whole_object_is_s3s() -> None:
     """MD5 of the parts' MD5s and their number; None where a part's etag is no MD5."""
     path = GOLDEN / "3.5.0" / "multipart" / "pending-1.json"
-    read = formats.decode_pending(path.read_bytes(), name_of(path))
+    read = documents.decode_pending(path.read_bytes(), name_of(path))
     parts = [part.etag.strip('"') for part in read.parts]
     digest = hashlib.md5(b"".join(map(bytes.fromhex, parts))).hexdigest()
     assert len(parts) == 3
@@ -211,7 +210,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20)
 def test_any_set_comes_back_equal(commits: list[tuple[str, int]], extra: dict[str, str]) -> None:
     """Whatever keys, lengths and extra data: encoding and decoding changes nothing, and the URI of
     any key is one that Java could read."""
-    value = formats.new_pendingset(
+    value = documents.new_pendingset(
         job_id="1",
         commits=[
             pending(uri=java_uri("b", f"t/{key}"), destination_key=f"t/{key}", length=length)
@@ -220,15 +219,15 @@ def test_any_set_comes_back_equal(commits: list[tuple[str, int]], extra: dict[st
         extra_data=extra,
         iostatistics={},
     )
-    data = formats.encode_pendingset(value)
-    assert formats.decode_pendingset(data, "x") == value
-    assert formats.encode_pendingset(formats.decode_pendingset(data, "x")) == data
+    data = documents.encode_pendingset(value)
+    assert documents.decode_pendingset(data, "x") == value
+    assert documents.encode_pendingset(documents.decode_pendingset(data, "x")) == data
 
 
 def test_a_sets_commits_have_five_empty_maps() -> None:
     """As in Hadoop, statistics are the set's; each commit keeps the five empty maps."""
     busy = pending(iostatistics=Raw(b'{"counters":{"x":1}}'))
-    written = orjson.loads(formats.encode_pendingset(pendingset(busy)))
+    written = orjson.loads(documents.encode_pendingset(pendingset(busy)))
     assert [list(c["iostatistics"].values()) for c in written["commits"]] == [[{}] * 5]
     assert written["iostatistics"] == {"counters": {"committer_bytes_uploaded": 10}}
 
@@ -236,16 +235,18 @@ def test_a_sets_commits_have_five_empty_maps() -> None:
 def test_a_text_of_another_class_is_written() -> None:
     """As numpy's are."""
     text = type("Text", (str,), {})
-    data = formats.encode_pending(pending(task_id=text("a"), extra_data={"a": text("b")}))
-    assert formats.decode_pending(data, "x").extra_data == {"a": "b"}
+    data = documents.encode_pending(pending(task_id=text("a"), extra_data={"a": text("b")}))
+    assert documents.decode_pending(data, "x").extra_data == {"a": "b"}
 
 
 def test_a_success_lists_at_most_100_files() -> None:
     """The names begin with "/", as Hadoop writes them, and end at Hadoop's limit."""
-    made = formats.new_success(job_id="1", timestamp_ms=0, filenames=(f"t/{i}" for i in range(250)))
-    read = formats.decode_success(formats.encode_success(made), "x")
+    made = documents.new_success(
+        job_id="1", timestamp_ms=0, filenames=(f"t/{i}" for i in range(250))
+    )
+    read = documents.decode_success(documents.encode_success(made), "x")
     assert read == made
-    assert len(read.filenames) == formats.SUCCESS_FILENAMES_MAX
+    assert len(read.filenames) == documents.SUCCESS_FILENAMES_MAX
     assert read.filenames[:2] == ("/t/0", "/t/1")
 
 
@@ -269,17 +270,17 @@ def test_a_success_lists_at_most_100_files() -> None:
 def test_nothing_is_written_that_would_not_be_read(changes: dict[str, Any], field: str) -> None:
     """What a reader would refuse is refused before a byte is written, alone and in a set."""
     bad = pending(**changes)
-    alone = refused(partial(formats.encode_pending, source="the pending"), bad, field=field)
+    alone = refused(partial(documents.encode_pending, source="the pending"), bad, field=field)
     assert alone.source == "the pending"
     in_set = f"commits[0].{field}" if field else ""
-    refused(formats.encode_pendingset, pendingset(bad), field=in_set)
+    refused(documents.encode_pendingset, pendingset(bad), field=in_set)
 
 
 def test_a_set_of_two_writers_of_one_key_is_never_written() -> None:
     """Two commits of one destination, or of two jobs, are refused."""
     twice, of_two = pendingset(pending(), pending()), pendingset(pending(job_id="2"))
-    refused(formats.encode_pendingset, twice, match="written to twice")
-    refused(formats.encode_pendingset, of_two, match=r"commits\[0\]\.jobId")
+    refused(documents.encode_pendingset, twice, match="written to twice")
+    refused(documents.encode_pendingset, of_two, match=r"commits\[0\]\.jobId")
 
 
 # Reading ------------------------------------------------------------------------------------------
@@ -305,8 +306,8 @@ def test_a_set_of_two_writers_of_one_key_is_never_written() -> None:
 )
 def test_what_hadoop_writes_or_may_leave_out_is_read(change: dict[str, Any]) -> None:
     """Lenient where nothing can be lost; and it can be written again."""
-    read = formats.decode_pending(orjson.dumps(document(**change)), "x")
-    assert formats.decode_pending(formats.encode_pending(read), "x") == read
+    read = documents.decode_pending(orjson.dumps(document(**change)), "x")
+    assert documents.decode_pending(documents.encode_pending(read), "x") == read
 
 
 def etag(**fields: Any) -> list[Any]:
@@ -349,10 +350,10 @@ def test_what_could_lose_data_is_refused_by_name(field: str) -> None:
     good = document(destinationKey="t/other", partCount=...)
     for value in WRONG[field]:
         bad = document(**{re.split(r"[.\[]", field)[0]: value})
-        alone = refused(formats.decode_pending, orjson.dumps(bad), "t/x.csv.pending", field=field)
+        alone = refused(documents.decode_pending, orjson.dumps(bad), "t/x.csv.pending", field=field)
         assert alone.source == "t/x.csv.pending"
         whole = orjson.dumps({"version": 3, "jobId": "1", "commits": [good, bad]})
-        refused(formats.decode_pendingset, whole, "a.pendingset", field=f"commits[1].{field}")
+        refused(documents.decode_pendingset, whole, "a.pendingset", field=f"commits[1].{field}")
 
 
 @pytest.mark.parametrize(
@@ -374,7 +375,7 @@ def test_a_set_that_could_lose_data_is_refused_by_name(change: dict[str, Any], f
     """The rules of the set itself; Hadoop takes a set without commits for an empty one."""
     whole = {"version": 3, "jobId": "1", "commits": [document()]} | change
     data = orjson.dumps({name: value for name, value in whole.items() if value is not ...})
-    refused(formats.decode_pendingset, data, "a.pendingset", field=field)
+    refused(documents.decode_pendingset, data, "a.pendingset", field=field)
 
 
 @pytest.mark.parametrize(
@@ -385,9 +386,9 @@ def test_statistics_are_held_to_the_limits(statistics: str) -> None:
     """Nothing depends on them, but they are read: of a set, of a commit, and of a `.pending`."""
     odd = document() | {"iostatistics": "HERE"}
     for whole, decode in (
-        (odd, formats.decode_pending),
-        ({"jobId": "1", "commits": [odd]}, formats.decode_pendingset),
-        ({"jobId": "1", "commits": [], "iostatistics": "HERE"}, formats.decode_pendingset),
+        (odd, documents.decode_pending),
+        ({"jobId": "1", "commits": [odd]}, documents.decode_pendingset),
+        ({"jobId": "1", "commits": [], "iostatistics": "HERE"}, documents.decode_pendingset),
     ):
         refused(decode, orjson.dumps(whole).replace(b'"HERE"', statistics.encode()), "x")
 
@@ -397,15 +398,15 @@ def test_readers_are_made_at_import() -> None:
     making any."""
     program = (
         "import sys, msgspec\n"
-        "from magic_committer.hadoop import formats, manifests\n"
+        "from magic_committer.hadoop import documents, manifests\n"
         "msgspec.json.Decoder = msgspec.json.decode = None\n"
-        "formats.decode_pending(bytes.fromhex(sys.argv[1]), 'x')\n"
-        "formats.decode_pendingset(bytes.fromhex(sys.argv[2]), 'x')\n"
-        "formats.decode_success(b'{\"jobId\":\"1\"}', 'x')\n"
+        "documents.decode_pending(bytes.fromhex(sys.argv[1]), 'x')\n"
+        "documents.decode_pendingset(bytes.fromhex(sys.argv[2]), 'x')\n"
+        "documents.decode_success(b'{\"jobId\":\"1\"}', 'x')\n"
         "manifest = manifests.TaskManifest('j', 'u', 't', 'a')\n"
         "manifests.encode_manifest(manifest, 'file:///t/', 'x/a')\n"
     )
-    files = formats.encode_pending(pending()), formats.encode_pendingset(pendingset())
+    files = documents.encode_pending(pending()), documents.encode_pendingset(pendingset())
     command = (sys.executable, "-c", program, *(one.hex() for one in files))
     assert subprocess.run(command, timeout=300).returncode == 0
 
@@ -448,9 +449,9 @@ def test_what_is_no_plain_object_is_refused(data: bytes, field: str, reason: str
 @pytest.mark.parametrize(
     ("kind", "limit"),
     [
-        ("pending", formats.PENDING_BYTES_MAX),
-        ("pendingset", formats.PENDINGSET_BYTES_MAX),
-        ("_SUCCESS", formats.SUCCESS_BYTES_MAX),
+        ("pending", documents.PENDING_BYTES_MAX),
+        ("pendingset", documents.PENDINGSET_BYTES_MAX),
+        ("_SUCCESS", documents.SUCCESS_BYTES_MAX),
     ],
 )
 def test_a_file_over_the_limit_is_not_even_parsed(kind: str, limit: int) -> None:
@@ -466,9 +467,9 @@ def test_what_is_too_deep_or_too_large_to_be_read_is_not_written(
     for _ in range(sys.getrecursionlimit() * 2):
         deep = {"a": deep}
     deep_set = replace(pendingset(), iostatistics=deep)
-    refused(formats.encode_pendingset, deep_set, match="nested")
-    monkeypatch.setattr(formats, "PENDING_BYTES_MAX", 100)
-    refused(formats.encode_pending, pending(), match="100")
+    refused(documents.encode_pendingset, deep_set, match="nested")
+    monkeypatch.setattr(documents, "PENDING_BYTES_MAX", 100)
+    refused(documents.encode_pending, pending(), match="100")
 
 
 # Seals --------------------------------------------------------------------------------------------
@@ -477,27 +478,27 @@ def test_what_is_too_deep_or_too_large_to_be_read_is_not_written(
 def test_a_seal_is_broken_by_any_change() -> None:
     """A commit gone, a value changed, two commits in another order: well-formed, and refused.
     Somebody's pretty-printer does no harm."""
-    data = formats.encode_pendingset(pendingset())
+    data = documents.encode_pendingset(pendingset())
     pretty = json.dumps(json.loads(data), indent=2).encode()
-    assert formats.decode_pendingset(pretty, "x") == pendingset()
+    assert documents.decode_pendingset(pretty, "x") == pendingset()
     sealed = orjson.loads(data)
     first, second = sealed["commits"]
     for commits in ([first], [second, first], [first, second | {"uploadId": "U2"}]):
         changed = sealed | {"commits": commits}
-        refused(formats.decode_pendingset, orjson.dumps(changed), "x", field=documents.SEAL)
-        assert formats.decode_pendingset(orjson.dumps(bare(changed)), "x").commits
+        refused(documents.decode_pendingset, orjson.dumps(changed), "x", field=documents.SEAL)
+        assert documents.decode_pendingset(orjson.dumps(bare(changed)), "x").commits
     none = orjson.dumps(sealed | {"contentSha256": None})
-    refused(formats.decode_pendingset, none, "x", field=documents.SEAL)
+    refused(documents.decode_pendingset, none, "x", field=documents.SEAL)
 
 
 def test_the_name_of_the_seal_may_be_a_text() -> None:
     """Only the last field of a document is its seal."""
     value = pending(extra_data={documents.SEAL: "x"})
-    sealed = formats.encode_pending(value)
-    assert formats.decode_pending(sealed, "x") == value
-    assert formats.decode_pending(orjson.dumps(bare(orjson.loads(sealed))), "x") == value
+    sealed = documents.encode_pending(value)
+    assert documents.decode_pending(sealed, "x") == value
+    assert documents.decode_pending(orjson.dumps(bare(orjson.loads(sealed))), "x") == value
     forged = sealed.replace(b'"text"', b'"content\\u0053ha256":"","text"')
-    refused(formats.decode_pending, forged, "x", match="twice")
+    refused(documents.decode_pending, forged, "x", match="twice")
 
 
 # Success ------------------------------------------------------------------------------------------
@@ -524,8 +525,8 @@ def test_a_success_with_wrong_types_is_refused(place: str, values: list[Any]) ->
             re.split(r"[.\[]", place)[0]: value,
             **({} if place == "jobId" else {"jobId": "1"}),
         }
-        refused(formats.decode_success, orjson.dumps(document), "_SUCCESS", field=place)
-    assert formats.decode_success(b'{"jobId":"1"}', "_SUCCESS").job_id == "1"
+        refused(documents.decode_success, orjson.dumps(document), "_SUCCESS", field=place)
+    assert documents.decode_success(b'{"jobId":"1"}', "_SUCCESS").job_id == "1"
 
 
 def test_a_success_is_read_where_hadoop_reads_it() -> None:
@@ -535,10 +536,10 @@ def test_a_success_is_read_where_hadoop_reads_it() -> None:
         "metrics": {"a": 2.75, "b": -0.5, "c": 7},
         "diagnostics": {"n": 8, "f": 1.5, "t": True, "s": "x"},
     }
-    read = formats.decode_success(orjson.dumps(document), "_SUCCESS")
+    read = documents.decode_success(orjson.dumps(document), "_SUCCESS")
     assert read.metrics == {"a": 2, "b": 0, "c": 7}
     assert read.diagnostics == {"n": "8", "f": "1.5", "t": "true", "s": "x"}
-    assert formats.decode_success(formats.encode_success(read), "_SUCCESS") == read
+    assert documents.decode_success(documents.encode_success(read), "_SUCCESS") == read
 
 
 MANIFESTS = GOLDEN / "3.5.0" / "manifest-committer"
@@ -546,7 +547,7 @@ MANIFESTS = GOLDEN / "3.5.0" / "manifest-committer"
 
 def test_the_manifest_committers_success_is_read() -> None:
     """Its pretty-printed file, without nulls and with a date of another form."""
-    read = formats.decode_success((MANIFESTS / "_SUCCESS.json").read_bytes(), "_SUCCESS")
+    read = documents.decode_success((MANIFESTS / "_SUCCESS.json").read_bytes(), "_SUCCESS")
     assert read.committer.endswith("ManifestCommitter")
     assert (read.success, read.job_id) == (True, "job_202601010000_0001")
     assert len(read.filenames) == 3

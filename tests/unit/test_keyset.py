@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from magic_committer.protocol import keyset
-from magic_committer.protocol.keyset import KeySet
+from magic_committer.protocol import plan
+from magic_committer.protocol.plan import KeySet
 
 
 def test_what_was_added_is_in_it_and_nothing_else() -> None:
@@ -73,7 +73,7 @@ def test_two_keys_are_one_only_if_both_words_of_their_hashes_are(
         "a": (1, 2), "other high": (1 + far, 2), "other low": (1, 2 + far),
         "absent high": (1 + farther, 2), "absent low": (1, 2 + farther),
     }  # fmt: skip
-    monkeypatch.setattr(keyset, "_hash", lambda key, upload_id="": hashes[key])
+    monkeypatch.setattr(plan, "_hash", lambda key, upload_id="": hashes[key])
     names = KeySet()
     for key in ("a", "other high", "other low"):
         assert names.add(key)

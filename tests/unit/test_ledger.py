@@ -18,8 +18,7 @@ from magic_committer.protocol.ledger import (
     hash_of,
     next_move,
 )
-from magic_committer.protocol.record import State
-from magic_committer.protocol.rules import may_take_claim
+from magic_committer.protocol.record import State, may_take_claim
 
 ONE, TWO = "1" * 32, "2" * 32
 NEW = Ledger("q", "n", None, "", None)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from magic_committer import checksum as checksums
 from magic_committer.errors import StoreError
+from magic_committer.stores import checksum as checksums
 from magic_committer.stores.base import (
     PART_BYTES_MIN,
     Attributes,

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import magic_committer as mc
-from magic_committer._pool import THREADS_MAX
-from magic_committer._wiring import register_store, unregister_store
 from magic_committer.options import COMMIT_THREADS_MAX, ConditionalWrites
+from magic_committer.runtime.threads import THREADS_MAX
+from magic_committer.runtime.wiring import register_store, unregister_store
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock
 

@@ -18,9 +18,8 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
-from magic_committer import _pool
-from magic_committer._patience import errand
-from magic_committer._pool import ThreadPool
+from magic_committer.runtime import threads as _pool
+from magic_committer.runtime.threads import ThreadPool, errand
 
 PERIOD_SECONDS = 0.002
 PATIENCE_SECONDS = 300.0
@@ -286,7 +285,7 @@ def test_what_a_signal_handler_raises_in_a_wait_is_its_callers(
 
 HANGS = """
 import os, sys, threading
-from magic_committer._pool import ThreadPool
+from magic_committer.runtime.threads import ThreadPool
 pool = ThreadPool(2)
 begun = threading.Event()
 pool.submit(lambda: (begun.set(), threading.Event().wait(600)))

@@ -17,15 +17,15 @@ import pytest
 from msgspec import structs
 
 import magic_committer as mc
-from magic_committer._pool import ThreadPool
-from magic_committer._runtime import Runtime
-from magic_committer._wiring import register_store, unregister_store
-from magic_committer.commit import probe, records
+from magic_committer.commit import probe, register
 from magic_committer.commit.probe import UNCONDITIONAL, Capabilities
 from magic_committer.errors import InvalidRequest, NotSupported, PreconditionFailed, Unanswered
 from magic_committer.hadoop.paths import Destination, JobPaths, uuid_in_name
 from magic_committer.options import ConditionalWrites, Mode
 from magic_committer.protocol.record import JOB_METADATA, USUAL_TERMS, JobRecord, State
+from magic_committer.runtime.components import Runtime
+from magic_committer.runtime.threads import ThreadPool
+from magic_committer.runtime.wiring import register_store, unregister_store
 from magic_committer.stores.base import (
     ObjectInfo,
     ObjectStore,
@@ -201,7 +201,9 @@ def runtime_of(store: ObjectStore) -> Runtime:
     return Runtime(store, pool=ThreadPool(0), clock=PatientClock())
 
 
-def created_job(store: MemoryStore, how: ConditionalWrites = "on") -> tuple[JobPaths, records.Seen]:
+def created_job(
+    store: MemoryStore, how: ConditionalWrites = "on"
+) -> tuple[JobPaths, register.Seen]:
     """A job whose record was just written."""
     paths = JobPaths(Destination.parse(DEST), UUID)
     terms = structs.replace(USUAL_TERMS, conditional_writes=how)
@@ -209,7 +211,7 @@ def created_job(store: MemoryStore, how: ConditionalWrites = "on") -> tuple[JobP
         id=UUID, uuid=UUID, nonce="n", terms=terms, given_id=False, started=0.0
     )
     etag = store.put_object(paths.record, record.encode(), metadata={JOB_METADATA: UUID})
-    return paths, records.Seen(paths.record, record, etag, 0.0, 0.0)
+    return paths, register.Seen(paths.record, record, etag, 0.0, 0.0)
 
 
 @pytest.fixture

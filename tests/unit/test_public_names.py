@@ -25,7 +25,7 @@ PUBLIC = (
     "magic_committer",
     "magic_committer.errors",
     "magic_committer.options",
-    "magic_committer.remedy",
+    "magic_committer.errors.messages",
     "magic_committer.testing",
 )
 WITH_SPARK = (*PUBLIC, "magic_committer.spark")

@@ -11,11 +11,10 @@ import pytest
 from msgspec import structs
 
 from magic_committer.commit.outcome import incomplete
-from magic_committer.errors import MagicError
+from magic_committer.errors import Decider, JobReport, MagicError
+from magic_committer.errors.messages import Remedy, add_note, as_command, in_python, reword_notes
 from magic_committer.options import Mode
 from magic_committer.protocol.record import USUAL_TERMS, StartedJob
-from magic_committer.remedy import Remedy, add_note, as_command, in_python, reword_notes
-from magic_committer.report import Decider, JobReport
 
 D = "s3://b/t/"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from magic_committer.commit.load import LoadedSet
-from magic_committer.protocol.rules import choose_attempts
+from magic_committer.commit.sets import LoadedSet
+from magic_committer.protocol.record import choose_attempts
 
 UUID = "0" * 32
 

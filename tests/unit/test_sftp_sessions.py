@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from magic_committer.file_trees.sftp_sessions import SESSIONS_MAX, SftpSessions
+from magic_committer.stores.trees.dialects import SESSIONS_MAX, SftpSessions
 
 JOIN_SECONDS_MAX = 300.0
 

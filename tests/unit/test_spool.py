@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from magic_committer.commit import load as loading
-from magic_committer.commit.load import SPREAD_SETS, LoadedSet, Spool, SpooledSource
+from magic_committer.commit import sets as loading
+from magic_committer.commit.sets import SPREAD_SETS, LoadedSet, Spool, SpooledSource
 
 
 def spooled(spool: Spool, *sizes: int) -> SpooledSource:

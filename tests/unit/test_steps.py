@@ -10,11 +10,8 @@ from typing import Any
 
 import pytest
 
-from magic_committer._patience import errand
-from magic_committer._pool import ThreadPool
-from magic_committer._runtime import Runtime
-from magic_committer.commit.steps import LOOK_SECONDS_MAX, Ahead, Pause, Steps, each
-from magic_committer.commit.upload_state import (
+from magic_committer.commit.requests import LOOK_SECONDS_MAX, Ahead, Pause, Steps, each
+from magic_committer.commit.uploads import (
     Removal,
     Removed,
     UploadName,
@@ -24,6 +21,8 @@ from magic_committer.commit.upload_state import (
 )
 from magic_committer.errors import NotFound, PermissionDenied, StoreError, Unanswered
 from magic_committer.protocol.record import TOKEN_METADATA
+from magic_committer.runtime.components import Runtime
+from magic_committer.runtime.threads import ThreadPool, errand
 from magic_committer.stores.base import (
     AbortUpload,
     Answer,

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import magic_committer as mc
-from magic_committer import _wiring
-from magic_committer._pool import ThreadPool
-from magic_committer._runtime import no_progress
 from magic_committer.options import S3Options
+from magic_committer.runtime import wiring
+from magic_committer.runtime.components import no_progress
+from magic_committer.runtime.threads import ThreadPool
 from magic_committer.stores.base import Attributes, ObjectStore, Part
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.stores.s3 import S3Store
@@ -29,7 +29,7 @@ BLOCKS = dict(re.findall(r"```python\n# (\S+)\n(.*?)```", PAGE, re.DOTALL))
 
 def store_for(bucket: str) -> ObjectStore:
     """What a job would use for that bucket."""
-    return _wiring.runtime_for(bucket, S3Options(region="us-east-1"), no_progress).store
+    return wiring.runtime_for(bucket, S3Options(region="us-east-1"), no_progress).store
 
 
 def raised_for(bucket: str) -> str:
@@ -53,7 +53,7 @@ def test_another_bucket_never_leaves_the_process() -> None:
             lambda: mc.inspect("s3://production/t"),
             lambda: mc.write("s3://production/t").__enter__(),
             lambda: mc.open_magic("s3://production/t/__magic_job-1/job-1/00/tasks/a/__base/f"),
-            lambda: _wiring.bucket_settings("production", S3Options()),
+            lambda: wiring.bucket_settings("production", S3Options()),
         ):
             with pytest.raises(
                 mc.OptionError, match=r"'production' is not in memory, only 'bucket'"
@@ -84,16 +84,16 @@ def test_other_buckets_can_be_allowed() -> None:
 def test_a_store_of_ones_own_blocks_no_other_bucket() -> None:
     """`register_store` alone leaves others as they are; beside a memory store it is known."""
     mine = MemoryStore("mine")
-    _wiring.register_store(mine)
+    wiring.register_store(mine)
     try:
         assert isinstance(store_for("production"), S3Store)
         with memory_store() as s3:
             assert (store_for("mine"), store_for("bucket")) == (mine, s3)
             assert raised_for("production")
-        _wiring.unregister_store(s3)  # again: nothing to undo
+        wiring.unregister_store(s3)  # again: nothing to undo
         assert store_for("mine") is mine
     finally:
-        _wiring.unregister_store(mine)
+        wiring.unregister_store(mine)
     assert isinstance(store_for("mine"), S3Store)
 
 

@@ -14,15 +14,15 @@ import orjson
 import pytest
 
 import magic_committer as mc
-from magic_committer._pool import ThreadPool
 from magic_committer.errors import InvalidRequest, NotSupported, PreconditionFailed, Unanswered
-from magic_committer.file_trees import disk
-from magic_committer.file_trees.dialects import HdfsDialect
-from magic_committer.file_trees.through_fsspec import FsspecTree
 from magic_committer.hadoop.paths import waiting_id
+from magic_committer.runtime.threads import ThreadPool
 from magic_committer.stores import tree
 from magic_committer.stores.base import Attributes, Part, objects, uploads
 from magic_committer.stores.tree import UPLOADS, TreeStore
+from magic_committer.stores.trees import disk
+from magic_committer.stores.trees.dialects import HdfsDialect
+from magic_committer.stores.trees.through_fsspec import FsspecTree
 from tests import tree_stand_ins as stand_ins
 
 PLAIN = Attributes()

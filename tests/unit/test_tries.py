@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import tenacity
 
-from magic_committer.engines.tries import DOUBLE_SECONDS_MIN, Tries, Try
+from magic_committer.engines.executors import DOUBLE_SECONDS_MIN, Tries, Try
 
 
 def tries(

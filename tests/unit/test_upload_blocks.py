@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from magic_committer import checksum
-from magic_committer._pool import ThreadPool
 from magic_committer.errors import UploadFailed
 from magic_committer.options import MiB, Options
+from magic_committer.runtime.threads import ThreadPool
+from magic_committer.stores import checksum
 from magic_committer.stores.base import FileSlice
 from magic_committer.upload import Block, BlockSource
 from magic_committer.upload import blocks as blocks_module

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from magic_committer._pool import ThreadPool
+from magic_committer.runtime.threads import ThreadPool
 from magic_committer.upload import FileState, TextUpload, UploadStream
 from magic_committer.upload.sender import _unsettled
 from tests.unit.uploading import BLOCK, LazyPool, World, failing
@@ -77,7 +77,7 @@ def test_dropping_an_ended_file_does_nothing(monkeypatch: pytest.MonkeyPatch) ->
 PROGRAM = """
 import io, os, sys, threading
 from magic_committer.stores.memory import MemoryStore
-from magic_committer._pool import ThreadPool
+from magic_committer.runtime.threads import ThreadPool
 from magic_committer.upload import TextUpload
 from tests.unit.uploading import World
 

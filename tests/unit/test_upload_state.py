@@ -7,9 +7,8 @@ from itertools import product
 
 import pytest
 
-from magic_committer._runtime import Runtime
-from magic_committer.commit.ready import ReadyUpload
-from magic_committer.commit.upload_state import (
+from magic_committer.commit.sets import ReadyUpload
+from magic_committer.commit.uploads import (
     ABORTS_MAX,
     Removal,
     UploadName,
@@ -27,6 +26,7 @@ from magic_committer.errors import (
     Unanswered,
 )
 from magic_committer.protocol.record import TOKEN_METADATA
+from magic_committer.runtime.components import Runtime
 from magic_committer.stores.base import Attributes, ObjectInfo
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock

@@ -15,8 +15,6 @@ from typing import Any
 
 import pytest
 
-from magic_committer import checksum as checksums
-from magic_committer._pool import Pool, ThreadPool
 from magic_committer.errors import (
     InvalidRequest,
     StoreError,
@@ -25,6 +23,8 @@ from magic_committer.errors import (
     WrongProcess,
     WrongType,
 )
+from magic_committer.runtime.threads import Pool, ThreadPool
+from magic_committer.stores import checksum as checksums
 from magic_committer.stores.base import Checksum, FileSlice, Part, objects
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.upload import FileState, TextUpload, UploadStream, blocks

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from magic_committer._pool import Pool, ThreadPool
-from magic_committer._runtime import Runtime, SystemClock
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import Options
+from magic_committer.runtime.components import Runtime, SystemClock
+from magic_committer.runtime.threads import Pool, ThreadPool
 from magic_committer.stores.base import Attributes, CreatedUpload, UploadInfo, uploads
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.upload import BlockSource, FinishedUpload, UploadStream
