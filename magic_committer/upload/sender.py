@@ -63,6 +63,11 @@ from magic_committer.upload.file import FileState
 PARTS_UPLOADED = "stream_write_block_uploads"
 """Hadoop's name (StreamStatisticNames) for the count of stored parts."""
 
+FAST_PART_SECONDS = 0.012
+"""A part that is stored faster than this came as fast as bytes are copied: two in flight hide each
+other's answers, and a third would only take memory, and the writer's core."""
+FAST_PARTS_IN_FLIGHT = 2
+
 EXIT_SECONDS = 10.0
 """Seconds that the end of the interpreter waits for what is in flight of all open files. After that
 it is broken off, and the uploads are aborted as long as the store answers."""
@@ -111,7 +116,8 @@ class PartSender:
         self._checksum = options.checksum_algorithm
         self._statistics = statistics if statistics is not None else Statistics()
         self.pid = os.getpid()
-        self.parts_in_flight = options.parts_in_flight
+        self._parts_in_flight = options.parts_in_flight
+        self._part_seconds = FAST_PART_SECONDS  # how long the last part took
         self._created: CreatedUpload | None = None
         self.failure: tuple[str, Exception] | None = None
         self.stopped = False
@@ -167,6 +173,13 @@ class PartSender:
     def in_flight(self) -> int:
         """Parts handed to the pool and not yet collected."""
         return len(self._flying)
+
+    @property
+    def in_flight_max(self) -> int:
+        """How many parts may be in flight now."""
+        if self._part_seconds < FAST_PART_SECONDS:
+            return min(FAST_PARTS_IN_FLIGHT, self._parts_in_flight)
+        return self._parts_in_flight
 
     def move(self, to: FileState) -> None:
         """Change to state ``to``. Raises ValueError if `MOVES` does not allow it."""
@@ -328,10 +341,13 @@ class PartSender:
         self, number: int, block: PartSource, upload_id: str
     ) -> Generator[Ask, Any, tuple[Part, Checksum | None]]:
         checksum = block.checksum(self._checksum) if self._checksum else None
-        with self._statistics.timed(PUT_PART, self._runtime.clock):
+        clock = self._runtime.clock
+        began = clock.monotonic()
+        with self._statistics.timed(PUT_PART, clock):
             part: Part = yield PutPart(
                 self.key, upload_id, number, block.body(), checksum, self._errand
             )
+        self._part_seconds = clock.monotonic() - began
         if isinstance(block, ObjectBlock):
             block.check(part)
             checksum = part.checksum if self._checksum else None  # the store's own

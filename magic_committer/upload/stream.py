@@ -482,7 +482,7 @@ class UploadStream(TaskFile):
         return block
 
     def _hand_over(self, taken: FileBlock | ObjectBlock | None = None) -> None:
-        self._collect(in_flight_max=self._sender.parts_in_flight - 1)
+        self._collect(in_flight_max=self._sender.in_flight_max - 1)
         self._sender.created()
         self._before_block()
         block = taken if taken is not None else self._filled_block()
