@@ -67,8 +67,8 @@ class Options:
         block_bytes: bytes of one part: 8 MiB by default, 5 MiB to 5 GiB. It holds for the first
             1,000 parts of a file and doubles after every 1,000 parts. An open file needs
             ``block_bytes * (parts_in_flight + 2)`` bytes of memory at most.
-        parts_in_flight: parts of one file that are sent at once, at most: 3 by default, 1 to 64. A
-            file begins with one, and sends as many as make it faster.
+        parts_in_flight: parts of one file that are sent at once, at most: 3 by default, 1 to 64.
+            Two while each is stored within 12 ms: a third would make nothing faster there.
         uniform_parts: True: all parts of a file have the same size (Cloudflare R2 wants this). A
             file then has at most ``10,000 * block_bytes`` bytes. False (default): parts grow.
         buffer: where blocks wait: ``"memory"`` (default) or ``"disk"``.
