@@ -23,11 +23,13 @@ from magic_committer.errors import (
     WrongProcess,
     WrongType,
 )
+from magic_committer.runtime.components import SystemClock
 from magic_committer.runtime.threads import Pool, ThreadPool
 from magic_committer.stores import checksum as checksums
 from magic_committer.stores.base import Checksum, FileSlice, Part, objects
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.upload import FileState, TextUpload, UploadStream, blocks
+from magic_committer.upload.sender import FAST_PART_SECONDS
 from tests.unit.uploading import BLOCK, LazyPool, World, failing, need_names, options
 
 
@@ -198,16 +200,36 @@ def test_create_is_sent_at_open_and_not_waited_for() -> None:
     assert len(world.answers) == 1
 
 
+class Stopwatch(SystemClock):
+    """Shows what it is told."""
+
+    seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
 @pytest.mark.parametrize("in_flight", [1, 2, 5])
-def test_no_more_parts_are_in_flight_than_allowed(in_flight: int) -> None:
-    """Beside the block that fills ``parts_in_flight`` parts are being sent, and no more."""
-    world = World(LazyPool(), options(parts_in_flight=in_flight))
-    stream = world.open()
+@pytest.mark.parametrize("part_seconds", [0.1, 0.001])
+def test_no_more_parts_are_in_flight_than_allowed_and_useful(
+    in_flight: int, part_seconds: float
+) -> None:
+    """Beside the block that fills ``parts_in_flight`` parts are being sent, and no more; two, once
+    the store has taken a part faster than a third would be worth."""
+    world, clock = World(LazyPool(), options(parts_in_flight=in_flight)), Stopwatch()
+
+    def takes(request: Request) -> None:
+        clock.seconds += part_seconds if request.verb == "put_part" else 0
+
+    world.store.before = takes
+    stream = world.open(clock=clock)
     seen = []
     for _ in range(4 * in_flight):
         stream.write(bytes(BLOCK))
         seen.append(stream._sender.in_flight)
-    assert seen == [min(count, in_flight) for count in range(1, 4 * in_flight + 1)]
+    after = min(in_flight, 2) if part_seconds < FAST_PART_SECONDS else in_flight
+    assert seen[:in_flight] == [*range(1, in_flight + 1)]
+    assert set(seen[in_flight + 1 :]) == {after}
     stream.close()
 
 
