@@ -16,9 +16,9 @@ __all__ = ["buried", "clock", "disk", "fresh", "kind", "machine", "s3", "there"]
 
 _ON_TREES = """
     after_the_decision cleanup closed_records decision exist_ok fence giving_up identical_bytes
-    inspect interrupted_closes late_aborts marker_races modes neighbours oldest_wins partitions
-    record_swaps recovery refused_files replace_beside results saved_and_unpublished set_identity
-    signs_of_life streams sweep_litter told_outcomes two_handles uploads_state visibility
+    inspect interrupted_closes late_aborts marker_races modes oldest_wins record_swaps recovery
+    replace_beside results set_identity signs_of_life streams sweep_litter told_outcomes
+    two_handles uploads_state visibility
 """
 ON_TREES = frozenset(f"test_{name}" for name in _ON_TREES.split())
 BY_RENAMES = frozenset(("test_recovery", "test_streams"))
@@ -26,8 +26,6 @@ BY_RENAMES = frozenset(("test_recovery", "test_streams"))
 _CONTENT = "the ETag of S3 is the content's; a file that was written again is another one"
 _ADDED = "Hadoop's magic jobs are on S3"
 S3_ALONE = {
-    "test_a_refused_complete_without_condition_undoes_nothing": "a tree refuses the Create",
-    "test_a_plan_that_cannot_be_read_for_a_revert_is_told_as_incomplete": _CONTENT,
     "test_an_append_below_that_is_half_completed_keeps_its_files": _CONTENT,
     "test_a_job_of_results_needs_no_metadata_of_a_set": _CONTENT,
     "test_a_replace_below_that_is_decided_is_in_the_way": "a tree has no empty element",
