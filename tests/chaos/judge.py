@@ -49,9 +49,11 @@ class Operator:
         outcome, last, ending = "", "", job.ending
         unresolved: Counter[str] = Counter()
         accepted: set[str] = set()
+        litter: set[str] = set()  # of jobs without a record, which are ended once: a sweep has it
         while time.monotonic() < deadline:
             try:
-                left = [one for one in mc.inspect(dest, s3=self._s3) if one.state != "closed"]
+                seen = mc.inspect(dest, s3=self._s3)
+                left = [one for one in seen if one.state != "closed" and one.id not in litter]
                 if not left:
                     # Where its driver did not know, nobody does.
                     said = "" if told in ("unknown", "incomplete") else told
@@ -60,6 +62,7 @@ class Operator:
                     return "unresolved" if lost else outcome or said, lost
                 self.used[ending] += 1
                 outcome = self._by(ending, dest, left[0].id, sorted(accepted))
+                litter |= {one.id for one in left[:1] if one.state == "absent"}
                 continue
             except mc.CommitIncomplete as error:
                 # A file that was unresolved so often is, whatever else the server's restarts left.
