@@ -5,7 +5,7 @@
 
     with mc.write("s3://bucket/table") as job:            # no exception: commit; else: abort
         with job.open("year=2026/part-0.csv", "w") as f:
-            f.write("1,2,3\n")
+            f.write("1,2,3\\n")
 
     job = mc.start("s3://bucket/table")                   # many processes
     with job.task("7") as task:                           # in any process, as often as needed

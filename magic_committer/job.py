@@ -1,4 +1,4 @@
-"""What users hold: `Job` and `Task`. (`writing` has what is both in one.)
+"""What users hold: `Job` and `Task`. (`api` has what is both in one.)
 
 A `Job` is a value. It pickles; it holds no client, no lock and no secret. In every process it finds
 its store again through that process's environment. A `Task` is one attempt of one task in one

@@ -9,7 +9,6 @@ nothing stored holds them: in another process the environment supplies them.
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -422,6 +421,8 @@ def mode_of(said: str, *, ignore: bool = False) -> Mode:
             " data, and this call cannot skip what you do with the job that it starts",
             hint="Pass mode='error', and pass over it: except magic_committer.DestinationExists",
         )
+    import difflib  # late: it loads a lot, and few need it
+
     nearest = difflib.get_close_matches(word, _known(ignore), n=1)
     raise OptionError(
         f"mode={said!r} is unknown",

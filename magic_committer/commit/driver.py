@@ -1,6 +1,6 @@
 """One driver for a job: it moves the record, and has done what each state asks for.
 
-The stored record says what comes next (`rules.next_step`), and the process that holds a `Driver`
+The stored record says what comes next (`next_step`), and the process that holds a `Driver`
 does it: the driver that decides, a slower driver, a recovery, an abort. They differ only in where
 they begin. The order of requests is the protocol (protocol.md, "Commit" and "Abort, revert").
 
@@ -510,7 +510,7 @@ class Driver:
         return replace(self._report(outcome, State.ABSENT), skipped=True) if who else None
 
     def _say_published(self, seen: register.Seen, warnings: list[str]) -> None:
-        """Tell the ledger, before the record is finished. Raises as `batches.say_published`."""
+        """Tell the ledger, before the record is finished. Raises as `stream.say_published`."""
         batch = seen.record.batch
         if batch is None:
             return

@@ -75,7 +75,7 @@ FENCE_SECONDS = 1.0
 """Seconds. A Create that is not covered for so long is covered at the next occasion, so that
 zombies stop early."""
 OLD_SECONDS = 3600.0
-"""Seconds. What a read said holds for so long, as far as ids may be free again (`closed`)."""
+"""Seconds. What a read said holds for so long, as far as ids may be free again (`register`)."""
 
 
 class Fence:

@@ -136,7 +136,7 @@ def upload_state(runtime: Runtime, upload: ReadyUpload | UploadName) -> UploadLo
 
 
 def to_look(runtime: Runtime, upload: ReadyUpload | UploadName) -> Start[UploadLook]:
-    """`looking`, to be begun by `steps.each`."""
+    """`looking`, to be begun by `requests.each`."""
     return lambda again: looking(runtime, upload)
 
 
@@ -244,7 +244,7 @@ class UploadRemover:
         return by_verbs(self._runtime, self.removing(upload))
 
     def to_remove(self, upload: UploadName) -> Start[Removed]:
-        """`removing`, to be begun by `steps.each`."""
+        """`removing`, to be begun by `requests.each`."""
         return lambda again: self.removing(upload, aborted=again)
 
     def removing(self, upload: UploadName, *, aborted: bool = False) -> Steps[Removed]:
@@ -421,7 +421,7 @@ def to_complete(
     if_none_match: bool,
     distrust: bool,
 ) -> Start[Completed]:
-    """Complete an upload, as a work for `steps.each`. Repeatable: an upload that was completed
+    """Complete an upload, as a work for `requests.each`. Repeatable: an upload that was completed
     before is done. The work raises no `StoreError`.
 
     ``distrust``: look at the object after every 200, with one HEAD, because another process may

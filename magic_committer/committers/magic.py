@@ -266,7 +266,7 @@ def _taken_from(waiting: deque[UploadStream]) -> UploadStream | None:
 #   (``If-None-Match: *``). From then on only the fence's second read undoes it.
 # * Every end that is not a commit aborts all uploads of the attempt that this process knows. If
 #   other handles may share the attempt, the key of its `.pendingset` is claimed first
-#   (`pendingset`).
+#   (`fence`).
 # * An upload that may have become its object is looked at before it is aborted: on some stores the
 #   abort of a completed upload deletes the object (docs/stores.md).
 # * ``track="memory"``: the data for completing stays in this process until commit; 3 requests for a

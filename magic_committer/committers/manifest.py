@@ -639,8 +639,6 @@ class TreeAttempt(TaskAttempt):
 
 # The committer ------------------------------------------------------------------------------------
 
-__all__ = ["ManifestCommitter", "TreeAttempt"]
-
 
 class ManifestCommitter(Committer[TreeAttempt]):
     """One started job in one process, whose tasks' files wait at the destination."""
@@ -682,9 +680,6 @@ class ManifestCommitter(Committer[TreeAttempt]):
 #   visible. To commit again goes on; a recovery or an abort does not, and takes nothing back.
 # * **v2 shows the files of tasks whose job fails**, and of attempts that fail in their commit.
 # * No ``replace``, and no batch of a streaming query.
-
-
-__all__ = ["V1Committer", "V2Committer"]
 
 
 MODES: tuple[Mode, ...] = ("append", "fail")

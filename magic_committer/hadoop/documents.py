@@ -784,7 +784,7 @@ _JSON_ONLY = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS
 
 class OwnDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The base of what this library writes as JSON, and of the values in it. Decorate each with
-    `json.readable`."""
+    `readable`."""
 
 
 def read_document(data: bytes, source: str, bytes_max: int, version: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ Invariants:
 * **The job's record exists before the job claims; the job is decided after it has claimed.** To
   look at the ledger and then to decide is not enough: a driver that is paused in between would
   publish the batch a second time (counterexamples.md, #2).
-* **Nobody takes a claim from a job that may still publish** (`rules.may_take_claim`). Such a job is
+* **Nobody takes a claim from a job that may still publish** (`may_take_claim`). Such a job is
   settled first, as a recovery does it: finished if it is decided, otherwise aborted. If it cannot
   be settled, the next run stops.
 * **A committed job writes ``done`` before its record is finished**, whoever completes it: driver,

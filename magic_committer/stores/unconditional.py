@@ -2,7 +2,7 @@
 
 Some stores refuse the headers of conditions, others ignore them. Without conditions the last write
 always wins: S3A's guarantees. What the protocol decides by a condition is then decided by reading
-first (`records.swap`). Two drivers at the same time can defeat that.
+first (`register.swap`). Two drivers at the same time can defeat that.
 """
 
 from __future__ import annotations

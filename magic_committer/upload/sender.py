@@ -15,7 +15,7 @@ Invariants:
   grace time.
 * Every sender is in ``_unsettled`` from before its Create is handed to the pool until its upload is
   pending or aborted. At the end of the interpreter the remaining ones are aborted in the main
-  thread. It waits for what is in flight as long as its patience lasts (`patience.ending`), and
+  thread. It waits for what is in flight as long as its patience lasts (`threads.ending`), and
   hears Ctrl-C.
 * A forked child sends, aborts and publishes nothing of its parent's uploads.
 """

@@ -13,7 +13,7 @@ EXPLAINED: dict[str, str] = {
         "equivalent: the second word of an empty slot is 0, so it is not ticked"
     ),
     "protocol/record.py:may_replace_marker:boundary:79193c0e": (
-        "of jobs that complete in the same second either marker may stay: marker.py says so"
+        "of jobs that complete in the same second either marker may stay: register.py says so"
     ),
     "commit/register.py:write_marker:or for and:c5f4bb59": (
         "the other quoting is tried one time too early: one more try of five, and no other write"

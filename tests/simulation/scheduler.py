@@ -402,7 +402,7 @@ class StrandPool:
 
 
 class ActorClock:
-    """`_runtime.Clock` of an actor: the true time, and a wall clock that may lie."""
+    """`components.Clock` of an actor: the true time, and a wall clock that may lie."""
 
     def __init__(self, scheduler: Scheduler, actor: Actor) -> None:
         self._scheduler = scheduler
