@@ -10,6 +10,7 @@ import itertools
 import multiprocessing
 import os
 import random
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -283,7 +284,8 @@ class Steady(NamedTuple):
     job: Round
     told: Told
     rss_bytes: int
-    descriptors: int
+    descriptors: int  # but for sockets
+    sockets: int
 
 
 def steady(way: Way, bucket: str, stop: Any, room: Any) -> Iterator[Steady]:
@@ -306,8 +308,17 @@ def steady(way: Way, bucket: str, stop: Any, room: Any) -> Iterator[Steady]:
         told = run(way, bucket, job)
         gc.collect()
         rss_pages = int(Path("/proc/self/statm").read_text().split()[1])
-        descriptors = len(os.listdir("/proc/self/fd"))
-        yield Steady(job, told, rss_pages * os.sysconf("SC_PAGE_SIZE"), descriptors)
+        rss_bytes = rss_pages * os.sysconf("SC_PAGE_SIZE")
+        yield Steady(job, told, rss_bytes, *open_descriptors())
+
+
+def open_descriptors() -> tuple[int, int]:
+    """How many this process has that are no sockets, and how many that are."""
+    kinds: Counter[bool] = Counter()
+    for one in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the one of the listing itself
+            kinds[os.readlink(f"/proc/self/fd/{one}").startswith("socket:")] += 1
+    return kinds[False], kinds[True]
 
 
 def _one_heap() -> None:

@@ -48,12 +48,14 @@ UNJUDGED_MAX = 4
 the judge would never be done."""
 RSS_GROWTH_MAX, RSS_BYTES_MAX = 0.1, 8 * 1024**2
 """The driver that lives on: how much more memory its last jobs may take than those before."""
-DESCRIPTORS_MORE_MAX = 24
-"""By how many the fewest that were open at a time may grow. A leak stays open, so it shows there.
-Pools of connections (64 at most) fill and empty by chance, more so in bad weather: samples were
-between 27 and 60 there, and the medians of two thirds of a run 37 and 59."""
-SAMPLES_MIN = 18
-"""Of fewer nothing is said: of five in a third chance decides whether the pool was ever empty."""
+DESCRIPTORS_MORE_MAX = 4
+"""By how many the fewest open files, pipes and selectors at a time may grow: what leaks stays open.
+"""
+SOCKETS_MAX = 64 + 32
+"""Sockets at a time. The pool of connections (64 at most) fills and empties by chance, so growth of
+a few says nothing of them."""
+SAMPLES_MIN = 9
+"""Of fewer nothing is said."""
 
 
 def rounds(seed: int) -> Iterator[Round]:
@@ -115,7 +117,7 @@ class Figures:
             yield (
                 f"the driver that lived on: {len(self.steady)} jobs; memory"
                 f" {rss / 2**20:.0f}, then {more_rss / 2**20:.0f} MiB; descriptors"
-                f" at least {fewest}, then {more}"
+                f" at least {fewest}, then {more}, sockets at most {self._sockets()}"
             )
         yield f"lies, losses, leaks: {len(self.wrong)}"
         yield from (f"  WRONG: {one}" for one in self.wrong)
@@ -129,6 +131,11 @@ class Figures:
             self.wrong.append(f"memory grew from {rss:.0f} to {more_rss:.0f} bytes")
         if more > fewest + DESCRIPTORS_MORE_MAX:
             self.wrong.append(f"open descriptors grew from {fewest} to {more}")
+        if self._sockets() > SOCKETS_MAX:
+            self.wrong.append(f"{self._sockets()} sockets were open at a time")
+
+    def _sockets(self) -> int:
+        return max(one.sockets for one in self.steady)
 
     def _growth(self) -> tuple[list[float], list[int]]:
         """The memory, and the fewest descriptors, of the second and of the last third of the

@@ -8,7 +8,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.cli import exits
 from magic_committer.stores.memory import MemoryStore
-from magic_committer.testing import memory_store
+from magic_committer.testing import PatientClock, memory_store
 from tests.cli.conftest import Command, contents, pasted
 from tests.hadoops import RELEASES, HadoopJob, complete, leave_job, leave_marker
 from tests.promises.hands import DEST, At, visible
@@ -121,3 +121,17 @@ def test_who_was_slower_in_adopting_is_told_a_command_that_works(
     (again,) = pasted(told.err)
     assert command(*again, "--yes").code == exits.OK
     assert visible(s3) == hadoops.files
+
+
+def test_a_limit_that_was_given_is_told_again(
+    s3: MemoryStore, clock: PatientClock, command: Command
+) -> None:
+    """What is pasted asks for the same age; where a limit was not given none is told."""
+    complete(s3, leave_job(s3, "3.5.0"), 1)
+    clock.ahead += 1800.0
+    told = command("job", "abort", DEST, "hadoops", "--adopt", "--dead-after", "10m30s", "--yes")
+    same = ["hadoops", "--adopt", "--dead-after", "630s"]
+    assert [call[3:] for call in pasted(told.err)] == [same, [*same, "--force"]]
+    clock.ahead += 86_400.0
+    told = command("job", "abort", DEST, "hadoops", "--adopt", "--yes")
+    assert next(call[3:] for call in pasted(told.err)) == ["hadoops", "--adopt"]

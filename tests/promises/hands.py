@@ -236,8 +236,10 @@ def refusing(
 ) -> Iterator[None]:
     """In the block each request that fits fails, before or after it takes effect."""
     setattr(store, "after" if after else "before", raising(fits, error, times=times))
-    yield
-    setattr(store, "after" if after else "before", None)
+    try:
+        yield
+    finally:
+        setattr(store, "after" if after else "before", None)
 
 
 def unanswered() -> None:

@@ -417,3 +417,15 @@ def test_waiting_files_that_cannot_be_listed_stop_no_cleanup(tmp_path: Path, hid
         assert [error.partition(": ")[0] for error in report.errors] == [lost]
         stays = page.prefixes[:1] if hidden == "one directory" else page.prefixes
         assert [one.prefixes for one in store.list("_temporary/", delimiter="/")] == [stays]
+
+
+def test_cleanup_of_many_jobs_looks_at_closed_records_once(
+    s3: MemoryStore, clock: PatientClock
+) -> None:
+    """An operator's cleanup takes closed records itself: the jobs that it ends do not."""
+    for _ in range(12):
+        mc.start(DEST)
+    clock.ahead += 3 * 86_400.0
+    s3.requests.clear()
+    mc.cleanup(DEST)
+    assert s3.requests["get"] <= 4 * 12

@@ -346,3 +346,12 @@ def test_who_may_not_delete_gives_nothing_up(machine: Machine, state: str) -> No
     assert machine.s3.body(record_of(job)) == before
     assert mc.force_abort(DEST, job.id, dead_after=0).state == "absent"
     assert control(machine.s3) == []
+
+
+def test_an_unanswered_claim_gives_nothing_up(machine: Machine) -> None:
+    """Whether it landed is not known: no upload is touched, and the same call goes on."""
+    job = damaged(machine)
+    with refusing(machine.s3, "put", Unanswered("no answer")), pytest.raises(Unanswered):
+        mc.force_abort(DEST, job.id)
+    assert len(machine.s3.open_uploads()) == 3
+    assert mc.force_abort(DEST, job.id).state == "absent"

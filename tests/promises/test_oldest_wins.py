@@ -250,3 +250,43 @@ def test_a_rival_that_is_being_ended_is_not_younger(s3: MemoryStore, clock: Pati
     mc.recover(DEST, dead.job.id, dead_after=0)
     Ready("replace_partitions", "c.csv").commit()
     assert set(visible(s3)) == {"t/p=1/c.csv"}
+
+
+@pytest.mark.parametrize("mode", BY_PARTITION)
+def test_the_older_one_of_a_partition_lists_after_its_last_look(
+    s3: MemoryStore, clock: PatientClock, mode: Mode
+) -> None:
+    """The younger one publishes and ends while the older one waits for it: the older one finds its
+    file, and replaces it or refuses."""
+    older, younger = two_ready(clock, mode)
+    sleep, waits, ended = clock.sleep, threading.Event(), threading.Event()
+    told: list[BaseException | None] = []
+
+    def wait(seconds: float) -> None:
+        sleep(seconds)
+        waits.set()
+        assert ended.wait(PATIENCE_SECONDS)
+
+    def commit() -> None:
+        try:
+            older.commit()
+            told.append(None)
+        except mc.DestinationExists as error:
+            told.append(error)
+
+    thread = threading.Thread(target=commit)
+
+    def meet() -> None:
+        clock.sleep = wait  # type: ignore[method-assign]
+        thread.start()
+        assert waits.wait(PATIENCE_SECONDS)
+
+    at = At(s3, lists_partition, meet)
+    younger.commit()
+    ended.set()
+    thread.join(PATIENCE_SECONDS)
+    assert at.done
+    assert set(visible(s3)) == {"t/p=1/b.csv" if mode == "fail_partitions" else "t/p=1/a.csv"}
+    assert [type(one) for one in told] == [
+        mc.DestinationExists if mode == "fail_partitions" else type(None)
+    ]

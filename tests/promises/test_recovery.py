@@ -349,3 +349,11 @@ def test_a_driver_that_dies_while_it_asks_the_store_leaves_no_upload(
     assert len(s3.open_uploads()) > 0
     mc.recover(DEST, record.split("/__magic_job-")[1].partition("/")[0], dead_after=0)
     assert s3.open_uploads() == ()
+
+
+def test_a_recovery_leaves_the_closed_records_of_others(machine: Machine) -> None:
+    """A driver deletes some old ones on its way; who recovers one job touches that job only."""
+    closed = machine.job("closed")
+    machine.later(2 * 86_400.0)
+    mc.recover(DEST, machine.job("committing").id)
+    assert f"t/__magic_job-{closed.id}/_job.json" in machine.s3.keys()

@@ -5,6 +5,7 @@ Some schedules are those that the search of tests/model found.
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 from itertools import count, takewhile
 from operator import itemgetter
@@ -371,3 +372,18 @@ def test_a_replace_lists_as_often_as_appends_end_while_it_lists(s3: MemoryStore)
     there = set(visible(s3)) - {"t/r.csv"}
     for name in ("a", "b"):
         assert len(there & {f"t/{name}.csv", f"t/d=1/{name}.csv"}) in (0, 2), there
+
+
+def test_partitions_are_listed_side_by_side() -> None:
+    """Of many partitions several listings are under way at once: the window stays small."""
+    with memory_store("bucket") as s3:
+        job = job_of({f"p={n}/a.csv": b"a" for n in range(8)}, mode="replace_partitions")
+        meeting = threading.Barrier(4)
+
+        def wait(request: Request) -> None:
+            if request.verb == "list" and "/p=" in request.key:
+                meeting.wait(timeout=30)
+
+        s3.before = wait
+        job.commit()
+        assert len(visible(s3)) == 8

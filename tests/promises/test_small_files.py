@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -364,3 +366,83 @@ def test_large_pendings_are_not_read_side_by_side(
     s3.before, s3.after = before, after
     assert mc.attach(DEST, job.id).task("1", attempt="a").commit().files == 4
     assert under_way == [True] * 4
+
+
+def test_threads_of_a_task_open_and_close_files_side_by_side(s3: MemoryStore) -> None:
+    """Each `open` looks for files that have failed; two that look at once do not meet."""
+    job = begin()
+    switches = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with job.task(0) as task, ThreadPoolExecutor(8) as pool:
+            for done in [pool.submit(write, task, f"f-{n}") for n in range(400)]:
+                done.result()
+    finally:
+        sys.setswitchinterval(switches)
+    job.commit([task.result])
+    assert len(visible(s3)) == 400
+
+
+def test_a_late_task_is_told_so_by_its_commit(s3: MemoryStore) -> None:
+    """The job is aborted while files are under way: their uploads are aborted, and the commit says
+    that the job takes no more work."""
+    job = begin()
+    task = job.task("1")
+    with Gate(s3, "create_upload") as gate:
+        write(task, "a.csv")
+        write(task, "b.csv")
+        gate.wait(2)
+        job.abort()
+        gate.open.set()
+        with pytest.raises(mc.JobNotRunning):
+            task.commit()
+    assert not s3.open_uploads()
+    assert visible(s3) == {}
+
+
+def test_a_file_that_is_aborted_while_it_is_under_way_is_not_published(s3: MemoryStore) -> None:
+    """Giving up one closed file whose part is in flight leaves the others of its task."""
+    job = begin()
+    task = job.task("1")
+    with Gate(s3, "put_part *a.csv") as gate:
+        file = write(task, "a.csv")
+        gate.wait()
+        threading.Timer(0.05, gate.open.set).start()
+        file.abort()
+    assert file.state is FileState.ABORTED
+    write(task, "b.csv")
+    job.commit([task.commit()])
+    assert visible(s3) == {"t/b.csv": b"1"}
+
+
+EXIT = """
+import atexit, sys, threading, time
+import magic_committer as mc
+from magic_committer.testing import memory_store
+from magic_committer.upload import sender
+with memory_store("bucket") as s3:
+    task = mc.start("s3://bucket/t", track="memory", accept="results").task("1")
+    arrived = threading.Semaphore(0)
+    def slow(request):
+        if request.verb == sys.argv[1]:
+            arrived.release()
+            time.sleep(0.3)
+    s3.before = slow
+    for n in range(3):
+        with task.open(f"{n}.csv") as f:
+            f.write(b"1")
+    for n in range(3):
+        arrived.acquire()
+    atexit.unregister(sender._abort_what_is_open)
+    sender._abort_what_is_open()
+    print(len(s3.open_uploads()), {f.stream.state.value for f in task._attempt._files.values()})
+"""
+
+
+@pytest.mark.parametrize("verb", ["create_upload", "put_part"])
+def test_the_end_of_the_interpreter_aborts_what_is_under_way(verb: str) -> None:
+    """I4: a program that ends while closed files are being sent leaves no upload."""
+    done = subprocess.run(
+        [sys.executable, "-c", EXIT, verb], capture_output=True, text=True, timeout=300
+    )
+    assert done.stdout == "0 {'aborted'}\n", done.stderr

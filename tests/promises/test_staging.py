@@ -344,3 +344,32 @@ def test_a_full_disk_ends_the_attempt_and_not_the_job(s3: MemoryStore, tmp_path:
     job.commit([task_with(job, 1, "large").commit()])
     assert visible(s3) == {"t/large": b"large"}
     assert not list(tmp_path.glob("*/*"))
+
+
+def test_a_forked_child_neither_commits_nor_removes(s3: MemoryStore, tmp_path: Path) -> None:
+    """The directory belongs to the process that made it; the child's end leaves it."""
+    task = start(tmp_path).task(1)
+    path = task.directory() / "a.csv"
+    path.write_bytes(b"1")
+    child = os.fork()
+    if child == 0:
+        refused = 0
+        for call in (task.commit, task.abort, task.directory):
+            try:
+                call()
+            except mc.MagicError:
+                refused += 1
+        os._exit(0 if refused == 3 else 1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert path.exists()
+    assert task.commit().files == 1
+
+
+def test_an_abort_before_the_commit_sends_nothing(s3: MemoryStore, tmp_path: Path) -> None:
+    """Only local files were there: they go, and no upload was ever made."""
+    task = task_with(start(tmp_path), 1, "a", "b")
+    root = task.directory()
+    task.abort()
+    assert not root.exists()
+    assert s3.requests["create_upload"] == s3.requests["abort_upload"] == 0

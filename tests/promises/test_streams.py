@@ -735,3 +735,54 @@ def test_a_ledger_that_gives_no_answer_decides_nothing(s3: MemoryStore) -> None:
     assert rows(s3) == ["6", "6"]
     assert publish(7).outcome == "committed"
     assert rows(s3) == ["6", "6", "7", "7"]
+
+
+def test_a_run_that_has_ended_is_not_settled_again(s3: MemoryStore) -> None:
+    """Its record is closed, and is there for a day: the next run leaves it as it is."""
+    ended, _ = run_of(6, "replace")
+    mc.recover(DEST, ended.id, dead_after=0)
+    (record,) = s3.keys("t/__magic_job-")
+    closed = s3.body(record)
+    assert publish(7, "replace").outcome == "committed"
+    assert s3.body(record) == closed
+
+
+def test_a_job_that_only_claimed_is_no_data_for_mode_fail(s3: MemoryStore) -> None:
+    """Its ledger stays; the next run of the first batch finds an empty destination."""
+    dead(s3, record_put("committing"), mode="fail", number=0)
+    assert publish(0, "fail").outcome == "committed"
+    assert rows(s3) == ["0", "0"]
+
+
+def requests_of_a_commit(fresh: Fresh) -> int:
+    """How many requests the commit of a second batch sends."""
+    with fresh(StillClock()) as store:
+        publish(6)
+        job, results = run_of(7)
+        sent: list[Request] = []
+        store.before = sent.append
+        commit(job, results, 7)
+        return len(sent)
+
+
+def test_ctrl_c_while_a_run_is_passed_over_does_not_say_that_it_was_not_decided(
+    fresh: Fresh,
+) -> None:
+    """Its batch is published already, and it is being aborted."""
+    told = []
+    for number in range(1, requests_of_a_commit(fresh) + 1):
+        with fresh(StillClock()) as store:
+            publish(7)
+            job, results = run_of(6)
+            At(store, Nth(number), KeyboardInterrupt())
+            try:
+                commit(job, results, 6)
+            except KeyboardInterrupt as error:
+                store.before = None
+                found = [(one.id, one.state) for one in mc.inspect(DEST)]
+                if (job.id, "running") not in found:
+                    told.append(" ".join(error.__notes__))
+            else:
+                break
+    assert len(told) >= 3
+    assert not [notes for notes in told if "was not decided" in notes]

@@ -599,3 +599,20 @@ def test_who_is_interrupted_waits_for_a_request_that_has_just_left(
             looped(client, [to(raw)], 1)
         client.close()
     assert patient == [True]
+
+
+def test_a_connection_that_has_ended_leaves_nothing_to_the_collector(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it waited by is closed with it: a selector is held by its own map until then."""
+    made: list[weakref.ref[Any]] = []
+
+    class Noted(selectors.SelectSelector):
+        def __init__(self) -> None:
+            super().__init__()
+            made.append(weakref.ref(self))
+
+    monkeypatch.setattr(http, "_Selector", Noted)
+    with raw_server(playing("ask")) as raw:
+        assert Driver(by_loop=False).ended(to(raw))[0] is Cause.BROKEN
+    assert [one() for one in made] == [None]

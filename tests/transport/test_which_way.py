@@ -13,9 +13,11 @@ from magic_committer.cli.main import run
 from magic_committer.errors import OptionError
 from magic_committer.options import S3Options
 from magic_committer.stores.base import AbortUpload, Written, many_of, transport_of
+from magic_committer.stores.memory import MemoryStore
 from magic_committer.stores.s3.answers import Refused
 from magic_committer.stores.s3.config import PLUGINS
 from magic_committer.stores.s3.fast import Fast
+from magic_committer.stores.unconditional import unconditional
 from tests.servers import Asked, HurriedClock, Reply, error, moto_options, moto_server
 from tests.transport.lab import PUT, Lab, at_once, sent_by
 from tools.moto_server import CREDENTIALS
@@ -167,3 +169,9 @@ def test_a_report_and_the_command_say_why(
     slow = replace(s3, user_agent="slow", transport="auto")
     said = mc.start("s3://bucket/slow", s3=slow).abort().transport
     assert said == f"boto3 ({PLUGINS} is set)"
+
+
+def test_a_store_in_memory_says_nothing() -> None:
+    """It has no transport."""
+    stores = (MemoryStore("b"), unconditional(MemoryStore("b")))
+    assert [transport_of(store) for store in stores] == ["", ""]

@@ -6,7 +6,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -139,3 +139,14 @@ def test_a_package_that_is_too_old_is_passed_over(bare: pytest.MonkeyPatch) -> N
     """An awscrt without CRC32C is as none: the default is CRC32."""
     bare.setitem(sys.modules, "awscrt.checksums", SimpleNamespace(crc32=zlib.crc32))
     assert checksums.fastest() == "CRC32"
+
+
+@pytest.mark.parametrize("power", [32, 40, 43])
+@pytest.mark.parametrize("algorithm", ["CRC32", "CRC32C", "CRC64NVME"])
+def test_joining_holds_at_any_length(algorithm: Any, power: int) -> None:
+    """Joining a long second piece at once is the same as joining its two halves, one by one."""
+    half = 2 ** (power - 1)
+    one, two, three = (checksums.of(algorithm, bytes([n])) for n in range(3))
+    at_once = checksums.combine(one, checksums.combine(two, three, half), 2 * half)
+    assert checksums.combine(checksums.combine(one, two, half), three, half) == at_once
+    assert checksums.whole([]) is None

@@ -184,3 +184,14 @@ def test_where_no_session_is_left_the_server_is_heard() -> None:
         sessions.stat("late")
     with pytest.raises(OSError, match="prohibited"):
         sessions.stat("a")
+
+
+def test_an_answer_that_is_an_error_keeps_the_session() -> None:
+    """A missing file says nothing against the session."""
+    fs = Fs(allowed=1)
+    sessions = SftpSessions(fs)
+    fs.errors["gone"] = FileNotFoundError("gone")
+    with pytest.raises(FileNotFoundError):
+        sessions.stat("gone")
+    assert sessions.stat("a") == "a"
+    assert fs.connections == 1
