@@ -37,7 +37,7 @@ def soaked(chosen: argparse.Namespace) -> bool:
         print(f"soak: {kind}, {chosen.minutes:g} minutes", flush=True)
         figures = soak(chosen.seed, chosen.minutes * 60, transport=way, stormy=chosen.weather)
         print(f"soak: {kind}, ended", *figures.lines(), sep="\n", flush=True)
-        wrong = wrong or bool(figures.wrong)
+        wrong = wrong or bool(figures.wrong) or not figures.jobs
     return not wrong
 
 

@@ -15,11 +15,12 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize("engine", ["ray", "dask", "spark"])
 def test_a_missing_engine_is_named_with_its_extra(engine: str) -> None:
     """An `ImportError` in one sentence; the rest of the library needs none of it."""
-    library = "pyspark" if engine == "spark" else engine
+    spark = engine == "spark"
+    library, module = ("pyspark", engine) if spark else (engine, f"engines.{engine}")
     code = (
         f"import sys; sys.modules[{library!r}] = None\n"
         "import magic_committer as mc; mc.run, mc.start\n"
-        f"import magic_committer.{engine}"
+        f"import magic_committer.{module}"
     )
     ran = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False,
