@@ -216,6 +216,7 @@ DEVIATIONS["sftp"] = {
 }
 
 BY_CHANCE = {
+    ("sftp", "test_a_conditional_delete_takes_only_the_named_version"),
     ("sftp", "test_one_of_many_swappers_wins"),
     ("sftp", "test_uploads_are_listed_by_key_then_initiation"),
     ("fsspec", "test_one_of_many_swappers_wins"),
