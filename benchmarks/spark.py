@@ -47,13 +47,12 @@ ROWS_OF = {
         "lpad(CAST(id * 7919 AS string), 20, 'x') AS name",
         "date_add(DATE'2020-01-01', CAST(id % 3650 AS int)) AS day",
     ),
-    "wide": ("id", "CAST(repeat(sha2(CAST(id AS string), 256), 15) AS binary) AS body"),
     "sixty": ("id", *(
         f"CAST(id * {n} % {10 ** (2 + n % 6)} AS {('bigint', 'double', 'string')[n % 3]}) AS c{n}"
         for n in range(1, 60)
     )),
 }  # fmt: skip
-"""Rows of 56 bytes in Arrow, of about 970, and of 60 columns."""
+"""Rows of 56 bytes in Arrow, and of 60 columns."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 

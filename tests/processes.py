@@ -48,12 +48,3 @@ def is_gone(pid: int) -> bool:
             return False
         time.sleep(0.05)
     return True
-
-
-def pids_in(file: Path) -> list[int]:
-    """The process ids that somebody writes into a file, in a whole line."""
-    until = time.monotonic() + GONE_SECONDS_MAX
-    while not (file.exists() and file.read_text().endswith("\n")):
-        assert time.monotonic() < until, f"nobody has written {file}"
-        time.sleep(0.05)
-    return [int(word) for word in file.read_text().split()]

@@ -586,8 +586,6 @@ class Attempt(TaskAttempt):
 
 # The committer ------------------------------------------------------------------------------------
 
-__all__ = ["Attempt", "MagicCommitter", "open_plain"]
-
 
 class MagicCommitter(Committer[Attempt]):
     """One started job in one process, whose attempts send their files while they are written."""

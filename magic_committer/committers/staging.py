@@ -60,8 +60,6 @@ from magic_committer.stores.urls import url_of
 from magic_committer.upload import FileState, LocalFile
 from magic_committer.upload.local import refuse_full
 
-__all__ = ["DirectoryCommitter", "PartitionedCommitter", "StagingAttempt"]
-
 logger = logging.getLogger("magic_committer")
 
 

@@ -150,18 +150,22 @@ def test_queries_do_not_know_of_each_other(s3: MemoryStore) -> None:
     assert rows(s3) == ["7"] * 4
 
 
-def each_request(
-    fresh: Fresh, mode: Mode = "append", step: int = 1
-) -> Iterator[tuple[int, MemoryStore, mc.Job, list[mc.TaskCommit]]]:
-    """The number of each request of the commit of a second batch, and a store with a run that is to
-    send it."""
-    sent: list[Request] = []
+def requests_of_a_commit(fresh: Fresh, mode: Mode = "append") -> int:
+    """How many requests the commit of a second batch sends."""
     with fresh(StillClock()) as store:
         publish(6, mode)
         job, results = run_of(7, mode)
+        sent: list[Request] = []
         store.before = sent.append
         commit(job, results, 7)
-    for number in range(1, len(sent) + 1, step):
+        return len(sent)
+
+
+def each_request(
+    fresh: Fresh, mode: Mode = "append", step: int = 1
+) -> Iterator[tuple[int, MemoryStore, mc.Job, list[mc.TaskCommit]]]:
+    """The number of each of them, and a store with a run that is to send it."""
+    for number in range(1, requests_of_a_commit(fresh, mode) + 1, step):
         with fresh(StillClock()) as store:
             publish(6, mode)
             yield (number, store, *run_of(7, mode))
@@ -752,17 +756,6 @@ def test_a_job_that_only_claimed_is_no_data_for_mode_fail(s3: MemoryStore) -> No
     dead(s3, record_put("committing"), mode="fail", number=0)
     assert publish(0, "fail").outcome == "committed"
     assert rows(s3) == ["0", "0"]
-
-
-def requests_of_a_commit(fresh: Fresh) -> int:
-    """How many requests the commit of a second batch sends."""
-    with fresh(StillClock()) as store:
-        publish(6)
-        job, results = run_of(7)
-        sent: list[Request] = []
-        store.before = sent.append
-        commit(job, results, 7)
-        return len(sent)
 
 
 def test_ctrl_c_while_a_run_is_passed_over_does_not_say_that_it_was_not_decided(

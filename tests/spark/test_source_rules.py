@@ -308,14 +308,6 @@ def test_reading_says_how_to_read(s3: MemoryStore) -> None:
             refused()
 
 
-WITHOUT_SOURCES = """
-import sys
-sys.modules["pyspark.sql.datasource"] = None
-import pyspark_magic
-print(hasattr(pyspark_magic, "DefaultSource"))
-"""
-
-
 def test_spark_finds_the_format_by_itself_and_is_never_hurt_by_it() -> None:
     """Spark imports the module for every data source: where ours cannot be, nothing is raised."""
     finds = "import pyspark_magic; print(getattr(pyspark_magic, 'DefaultSource', 'nothing'))"
