@@ -41,6 +41,7 @@ from benchmarks.rounds import turns
 from benchmarks.writers import environment
 
 FLOOR, OURS, NATIVE, VIA = "mapInArrow", "write_dataframe", "native", "via"
+SOURCE = 'format("magic")'
 ROWS_OF = {
     "narrow": (
         "id", "CAST(id * 1.5 AS decimal(20,1)) AS price", "CAST(id % 1000 AS int) AS number",
@@ -95,8 +96,9 @@ def take_all(batches: Iterator[Any]) -> Iterator[Any]:
 
 def cases(df: Any, rows: int, folder: str) -> dict[str, Callable[[], None]]:
     """All of them, each of which checks what it did. Raises Failed: rows or files are missing."""
-    from magic_committer.spark import write_dataframe
+    from magic_committer.spark import register, write_dataframe
 
+    register(df.sparkSession)
     place, tables = f"s3://{server.BUCKET}/{uuid4().hex}", count()
     scratch = Path(f"{folder}-via")
     scratch.mkdir()
@@ -109,6 +111,9 @@ def cases(df: Any, rows: int, folder: str) -> dict[str, Callable[[], None]]:
         report = write_dataframe(df, f"{place}/{next(tables)}", mode="append")
         _expect(OURS, df.rdd.getNumPartitions(), report.files)
 
+    def source() -> None:
+        df.write.format("magic").mode("append").save(f"{place}/{next(tables)}")
+
     def native() -> None:
         df.write.mode("overwrite").parquet(folder)
         _expect(NATIVE, df.rdd.getNumPartitions(), len(list(Path(folder).glob("*.parquet"))))
@@ -118,7 +123,7 @@ def cases(df: Any, rows: int, folder: str) -> dict[str, Callable[[], None]]:
         report = write_dataframe(df, table, mode="append", via=scratch.as_uri())
         _expect(VIA, df.rdd.getNumPartitions(), report.files)
 
-    return {FLOOR: floor, OURS: ours, NATIVE: native, VIA: via}
+    return {FLOOR: floor, OURS: ours, SOURCE: source, NATIVE: native, VIA: via}
 
 
 def task_cases(spark: Any, tasks: int) -> dict[str, Callable[[], None]]:

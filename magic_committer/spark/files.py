@@ -133,12 +133,15 @@ class FrameFiles:
         order = [*texts, *(f"c{place}" for place in self.sort)]
         if order:
             numbered = numbered.sortWithinPartitions(*order)
-        columns = [functions.col(f"c{place}") for place in self.data]
+        columns = [f"c{place}" for place in self.data]
         encoder, made = self.encoder.prepare(df, columns, [names[place] for place in self.data])
-        prepared = numbered.select(
-            *texts, *(one.alias(f"d{number}") for number, one in enumerate(made))
-        )
-        return prepared, replace(self, encoder=encoder)
+        # Each column that is named here costs calls to the JVM, so only where one changes.
+        if texts or not all(isinstance(one, str) for one in made):
+            renamed = (
+                one if isinstance(one, str) else one.alias(f"d{n}") for n, one in enumerate(made)
+            )
+            numbered = numbered.select(*texts, *renamed)
+        return numbered, replace(self, encoder=encoder)
 
     def write(self, task: Task, batches: Iterable[Any]) -> None:
         """Write the record batches of a task into its files. After an error no file of the task is

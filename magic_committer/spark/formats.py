@@ -58,7 +58,7 @@ ROW_GROUP_BYTES_MAX = 1024**3
 """The largest ``parquet.block.size`` in bytes: a task holds two of them in memory."""
 DICTIONARY_BYTES_MAX = 1024**2
 """Bytes of a column's dictionary at which pyarrow gives it up, unless an option says another."""
-SAMPLE_ROWS = 4_000
+SAMPLE_ROWS = 1_000
 """Rows of the first row group that are looked at to see how many values a column has. A file with
 fewer rows is not looked at."""
 COMPRESSION_LEVEL = 6
@@ -88,10 +88,10 @@ class FileEncoder(Protocol):
         return file.getvalue()
 
     def prepare(
-        self, df: DataFrame, columns: list[Column], names: Sequence[str]
-    ) -> tuple[FileEncoder, list[Column]]:
+        self, df: DataFrame, columns: list[str], names: Sequence[str]
+    ) -> tuple[FileEncoder, Sequence[str | Column]]:
         """Give the encoder with what only the session knows, and what the JVM makes of the columns
-        before a task gets them."""
+        before a task gets them: a name is a column as it is."""
         ...
 
 
@@ -118,11 +118,13 @@ class ColumnFiles(FileEncoder):
             raise
 
     def prepare(
-        self, df: DataFrame, columns: list[Column], names: Sequence[str]
-    ) -> tuple[FileEncoder, list[Column]]:
+        self, df: DataFrame, columns: list[str], names: Sequence[str]
+    ) -> tuple[FileEncoder, Sequence[str | Column]]:
+        from pyspark.sql.functions import col
+
         months = {field.name for field in df.schema if is_months(field.dataType)}
         named = zip(columns, names, strict=True)
-        return self, [as_months(one) if name in months else one for one, name in named]
+        return self, [as_months(col(one)) if name in months else one for one, name in named]
 
     @abstractmethod
     def writer(self, sink: Any, first: Any) -> Any:
@@ -493,8 +495,8 @@ class TextFiles(FileEncoder):
         sink.close()
 
     def prepare(
-        self, df: DataFrame, columns: list[Column], names: Sequence[str]
-    ) -> tuple[FileEncoder, list[Column]]:
+        self, df: DataFrame, columns: list[str], names: Sequence[str]
+    ) -> tuple[FileEncoder, Sequence[str | Column]]:
         """Give the encoder with its header, and the lines. The JVM tries the options on a row of
         nulls."""
         if self.kind == "text":
@@ -513,7 +515,8 @@ class TextFiles(FileEncoder):
         encoder = self
         if self.with_header:
             encoder = replace(self, header=row.h.encode() + self.line_end)
-        return encoder, [line(one.alias(name) for one, name in zip(columns, names, strict=True))]
+        named = zip(columns, names, strict=True)
+        return encoder, [line(functions.col(one).alias(name) for one, name in named)]
 
 
 class _Packing:
