@@ -146,7 +146,7 @@ def test_a_job_in_bad_weather_is_told_the_truth(transport: Transport, url: str) 
     changes every tenth of a second, ends, and what is there is what was told."""
     with through(Weather(7), url) as between:
         between.spells = ((one, 0.1) for one, _ in drawn_spells(7) if one != "slow reply")
-        there, job = Way(between.url, transport), Round(5, files=12, named=f"bad-{transport}")
+        there, job = Way(between.url, transport), Round(5, files=6, named=f"bad-{transport}")
         told = run(there, BUCKET, job, there.s3(retry_attempts_max=100))
         ended, lost = Operator(BUCKET, Way(url).s3()).end(job, told.outcome)
     assert lies(ended, Outside(Way(url).s3(), BUCKET).look(job.dest), job, lost) == ""

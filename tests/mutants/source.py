@@ -60,7 +60,7 @@ class Mutant:
     def tree(self) -> ast.Module:
         tree = parsed(self.path)
         self.change(tree)
-        return ast.fix_missing_locations(tree)
+        return tree
 
     def is_program(self) -> bool:
         """Whether the changed module is a program at all."""
@@ -127,9 +127,13 @@ def lines_of(*nodes: ast.AST) -> frozenset[int]:
 
 def replace_node(tree: ast.AST, old: ast.AST, new: ast.AST) -> None:
     """Put another node in the place of one of the tree's."""
-
-    class Replacing(ast.NodeTransformer):
-        def visit(self, node: ast.AST) -> ast.AST:
-            return new if node is old else self.generic_visit(node)
-
-    Replacing().visit(tree)
+    ast.fix_missing_locations(new)
+    for parent in ast.walk(tree):
+        for name, value in ast.iter_fields(parent):
+            if value is old:
+                setattr(parent, name, new)
+                return
+            for index, one in enumerate(value if isinstance(value, list) else ()):
+                if one is old:
+                    value[index] = new
+                    return
