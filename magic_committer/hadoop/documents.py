@@ -658,7 +658,7 @@ def new_success(
 
 def decode_pending(data: bytes, source: str) -> Pending:
     """Read a `.pending`. Errors call the object ``source``."""
-    with _naming(source):
+    with naming(source):
         pending = parse(data, Pending, PENDING_BYTES_MAX)
         _check(pending)
         return pending
@@ -666,7 +666,7 @@ def decode_pending(data: bytes, source: str) -> Pending:
 
 def decode_pendingset(data: bytes, source: str) -> PendingSet:
     """Read a `.pendingset`, or a staging committer's file of the same form."""
-    with _naming(source):
+    with naming(source):
         pendingset = parse(data, PendingSet, PENDINGSET_BYTES_MAX)
         _check_set(pendingset)
         return pendingset
@@ -676,7 +676,7 @@ def decode_success(data: bytes, source: str) -> SuccessData:
     """Read a `_SUCCESS` or a summary report, of S3A's committers or of the manifest committer. As
     in Hadoop, only two things are refused: wrong types, and a name that is wrong or null. Raises
     FormatError: it cannot be trusted. An empty marker is from the classic file committer."""
-    with _naming(source):
+    with naming(source):
         document = parse(data, Document, SUCCESS_BYTES_MAX)
         known = {n: v for n, v in document.items() if v is not None or n == "name"}
         for name, read in (("metrics", metrics), ("diagnostics", diagnostics)):
@@ -688,7 +688,7 @@ def decode_success(data: bytes, source: str) -> SuccessData:
 def encode_pending(pending: Pending, etag_form: EtagForm = "objects", *, source: str = "") -> bytes:
     """Write a `.pending` in one line, with a seal. ``"strings"`` leaves the parts' checksums
     out."""
-    with _naming(source or f"pending of {pending.destination_key!r}"):
+    with naming(source or f"pending of {pending.destination_key!r}"):
         data = serialise(_in_form(pending, etag_form), PENDING_BYTES_MAX, sealed=True)
         _check(pending)
         return data
@@ -699,7 +699,7 @@ def encode_pendingset(
 ) -> bytes:
     """Write a `.pendingset` in one line, with a seal. ``"strings"`` leaves the parts' checksums
     out."""
-    with _naming(source or f"pendingset of job {pendingset.job_id!r}"):
+    with naming(source or f"pendingset of job {pendingset.job_id!r}"):
         commits = tuple(_in_form(commit, etag_form) for commit in pendingset.commits)
         whole = replace(pendingset, commits=commits)
         data = serialise(whole, PENDINGSET_BYTES_MAX, sealed=True)
@@ -709,7 +709,7 @@ def encode_pendingset(
 
 def encode_success(success: SuccessData, *, source: str = "") -> bytes:
     """Write a `_SUCCESS` in one line. Errors call the object ``source``."""
-    with _naming(source or f"_SUCCESS of job {success.job_id!r}"):
+    with naming(source or f"_SUCCESS of job {success.job_id!r}"):
         check_map(success.iostatistics, "iostatistics")
         return serialise(success, SUCCESS_BYTES_MAX, sealed=False)
 
@@ -721,7 +721,7 @@ def _in_form(pending: Pending, etag_form: EtagForm) -> Pending:
 
 
 @contextmanager
-def _naming(source: str) -> Iterator[None]:
+def naming(source: str) -> Iterator[None]:
     try:
         yield
     except Invalid as error:
