@@ -30,7 +30,7 @@ After the decision:
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -72,13 +72,12 @@ from magic_committer.commit.requests import Ahead
 from magic_committer.commit.revert import mark_begun, refuse_if_published, undo_all, what_stays
 from magic_committer.commit.sets import (
     LoadedSet,
-    Source,
     Spool,
-    SpooledSource,
-    StoredSource,
+    Uploads,
     drop_plan,
     load_plan,
     store_plan,
+    stored_uploads,
 )
 from magic_committer.commit.setup import decider
 from magic_committer.commit.sweep import Swept, job_records, sweep
@@ -410,7 +409,8 @@ class Driver:
             with self._timed(stats.SAVE_PLAN):
                 partitions: tuple[str, ...] | None = None
                 if self.job.terms.mode in BY_PARTITION:
-                    partitions = partitions_of(self.dest, spool.keys(accepted))
+                    keys = (one.key for one in spool.named(accepted))
+                    partitions = partitions_of(self.dest, keys)
                     announced = self._announce(partitions)
                     refuse_overlapping_plans(self.runtime, self.job, partitions)
                 plan = make_plan(
@@ -424,8 +424,8 @@ class Driver:
             if isinstance(error, ConflictingJob | DestinationExists):
                 self._refuse(seen, error)
             raise
-        source = SpooledSource(accepted, spool)
-        return self._publication(plan, source, checked.names), ref, announced
+        source = partial(spool.uploads, accepted)
+        return self._publication(plan, source, checked.names, stored=False), ref, announced
 
     def _announce(self, partitions: tuple[str, ...]) -> str:
         """Tell other jobs what they must know before they look at this one: a plan of its
@@ -572,8 +572,8 @@ class Driver:
             if completed:  # only the sweep is left
                 return self._end(seen, "committed", decider=record.decider, look_first=True)
             return self._obey(self._own_now())
-        source = StoredSource(self.runtime, self.job, plan, missing_is_fine=completed)
-        publication = self._publication(plan, source, KeySet())
+        source = self._stored(plan, missing_is_fine=completed)
+        publication = self._publication(plan, source, KeySet(), stored=True)
         return self._publish(seen, publication, decider=record.decider)
 
     def _stored_plan(self, seen: register.Seen) -> Plan:
@@ -594,9 +594,16 @@ class Driver:
                     raise
             raise failure from error
 
-    def _publication(self, plan: Plan, source: Source, names: KeySet) -> Publication:
+    def _stored(self, plan: Plan, *, missing_is_fine: bool) -> Callable[[], Uploads]:
+        return partial(
+            stored_uploads, self.runtime, self.job, plan.sets, missing_is_fine=missing_is_fine
+        )
+
+    def _publication(
+        self, plan: Plan, source: Callable[[], Uploads], names: KeySet, *, stored: bool
+    ) -> Publication:
         return Publication(
-            self.runtime, self.job, plan, source, names, self.in_flight, self.accept,
+            self.runtime, self.job, plan, source, stored, names, self.in_flight, self.accept,
             self.statistics,
         )  # fmt: skip
 
@@ -697,14 +704,14 @@ class Driver:
             raise not_undone(self.job, cause) from cause
         except (StoreError, FormatError) as error:
             raise not_undone(self.job, error) from error
-        return self._undo(seen, StoredSource(self.runtime, self.job, plan, missing_is_fine=False))
+        return self._undo(seen, self._stored(plan, missing_is_fine=False))
 
-    def _undo(self, seen: register.Seen, source: Source) -> register.Seen | None:
+    def _undo(self, seen: register.Seen, source: Callable[[], Uploads]) -> register.Seen | None:
         """Undo every upload of a ``reverting`` job, then write ``reverted``. Repeatable. Gives the
         stored record: ``reverted``, or what another process has made of it."""
         failure: MagicError | None = None
         try:
-            failure = undo_all(self.runtime, self.job, source, self.in_flight)
+            failure = undo_all(self.runtime, self.job, source(), self.in_flight)
             if failure is None:
                 return self._swap(seen, State.REVERTED).now
         except (StoreError, FormatError, OutcomeUnknown) as error:
@@ -717,7 +724,9 @@ class Driver:
             return now
         raise not_undone(self.job, failure) from failure
 
-    def _revert_after(self, key: str, seen: register.Seen, source: Source) -> JobReport:
+    def _revert_after(
+        self, key: str, seen: register.Seen, source: Callable[[], Uploads]
+    ) -> JobReport:
         """Revert a job of mode ``fail``, because another writer's object is in the way. Nothing was
         there before, so undoing takes back everything (counterexamples.md, #12)."""
         self._stage = "deciding"

@@ -345,15 +345,10 @@ class AttemptSet:
         """What a driver in this process needs of the set; None: it reads the set. So it does if it
         would find another one: without checksums, or with another bucket, which it refuses."""
         terms, bucket = self._job.terms, self._runtime.store.bucket
-        commits = pendingset.commits
         kept = terms.accept == "results" and terms.etag_form == "objects"
-        if not kept or any(one.bucket != bucket for one in commits):
+        if not kept or any(one.bucket != bucket for one in pendingset.commits):
             return None
-        rows = [sets.row_of(one, self.key) for one in commits]
-        return OwnSet(
-            "", self._task, self.attempt, self._job.uuid, len(rows),
-            sum(one.length for one in commits), sets.pack(rows, pendingset.iostatistics or {}),
-        )  # fmt: skip
+        return sets.own_set(pendingset, self._task, self.attempt, self._job.uuid, bucket, self.key)
 
     def put(self, pendings: list[Pending], body: bytes, own: OwnSet | None) -> StoredSet:
         """Store the set that `encode` gave, once: ``If-None-Match: *``. A stored set with the same

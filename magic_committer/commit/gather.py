@@ -32,7 +32,7 @@ from magic_committer.commit.sets import (
     RowCheck,
     SetRef,
     Spool,
-    SpooledSource,
+    Uploads,
     load,
 )
 from magic_committer.commit.uploads import UploadLook, UploadName, UploadState, to_look
@@ -148,28 +148,29 @@ def check_uploads(
     checked.files, checked.bytes = files, sum(loaded.bytes for loaded in accepted)
     add, problem_of = checked.names.add_upload, RowCheck(job, dest).problem
     any_long, twice = False, set[str]()
-    for key, upload_id, token, parts in spool.checked(accepted):
-        if (wrong := problem_of(key, upload_id, token, parts)) is not None:
+    for one in spool.named(accepted):
+        key = one.key
+        if (wrong := problem_of(key, one.upload_id, one.token)) is not None:
             checked.problem(wrong)
-        if len(twice) < PROBLEMS_MAX and key not in twice and not add(key, upload_id):
+        if len(twice) < PROBLEMS_MAX and key not in twice and not add(key, one.upload_id):
             twice.add(key)
         any_long = any_long or is_long(key)
     if twice:
-        found = Counter(key for key in spool.keys(accepted) if key in twice)
+        found = Counter(one.key for one in spool.named(accepted) if one.key in twice)
         for key, count in found.items():
             if count > 1:
                 checked.problem(f"{key}: {count} files of the job have this destination")
     if not checked.problems:
-        keys = spool.keys(accepted) if any_long else ()
+        keys = (one.key for one in spool.named(accepted if any_long else ()))
         for problem in _not_held(runtime, job, keys, taken_as_is):
             checked.problem(problem)
         for problem in not_held(
             runtime.store,
-            lambda: (key for key in spool.keys(accepted) if key not in taken_as_is),
+            lambda: (one.key for one in spool.named(accepted) if one.key not in taken_as_is),
         ):
             checked.problem(problem)
         for upload in missing_uploads(
-            runtime, dest, checked, SpooledSource(accepted, spool), in_flight, listed
+            runtime, dest, checked, spool.uploads(accepted), in_flight, listed
         ):
             if upload.key in taken_as_is:
                 continue
@@ -200,7 +201,7 @@ def missing_uploads(
     runtime: Runtime,
     dest: Destination,
     checked: Checked,
-    source: SpooledSource,
+    sets: Uploads,
     in_flight: int,
     listed: Ahead[UploadPage] | None = None,
 ) -> Iterator[ReadyUpload]:
@@ -229,7 +230,7 @@ def missing_uploads(
             if not checked.names.unticked:
                 return
     ticked = checked.names.ticked
-    unseen = (upload for some, _ in source.uploads() for upload in some if not ticked(upload.name))
+    unseen = (upload for some, _ in sets for upload in some if not ticked(upload.name))
 
     def question(upload: ReadyUpload) -> tuple[ReadyUpload, requests.Start[UploadLook]]:
         asked = UploadName(upload.key, upload.upload_id) if upload.token else upload
@@ -383,8 +384,8 @@ def make_plan(
     marker: ObjectRef | None = None
     if mode in REPLACING:
         rewritten = KeySet(checked.files)
-        for key in spool.keys(accepted):
-            rewritten.add(key)
+        for one in spool.named(accepted):
+            rewritten.add(one.key)
         deletes, marker = replaced(runtime, job, partitions, rewritten, in_flight)
     return Plan(
         job_id=job.id,

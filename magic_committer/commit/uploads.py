@@ -37,7 +37,7 @@ from typing import Any
 
 from magic_committer.commit.register import may_still_land
 from magic_committer.commit.requests import Pause, Start, Steps, by_verbs
-from magic_committer.commit.sets import ReadyUpload, upload_name
+from magic_committer.commit.sets import ReadyUpload
 from magic_committer.errors import (
     InvalidRequest,
     NotFound,
@@ -95,29 +95,11 @@ class UploadLook:
     ended: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class UploadName:
-    """An upload, as far as its remover must know it. Token and ETag identify the object that it
-    became, as in `ReadyUpload`. Both are empty if only a listing shows the upload: one that has
-    ended is then ``GONE``, even if it was completed."""
-
-    key: str
-    upload_id: str
-    token: str = ""
-    multipart_etag: str = ""
-
-    @classmethod
-    def of(cls, upload: ReadyUpload) -> UploadName:
-        """The name of a ready upload."""
-        return cls(upload.key, upload.upload_id, upload.token, upload.multipart_etag)
-
-    @property
-    def name(self) -> str:
-        """Key and id in one string, as `ReadyUpload.name`."""
-        return upload_name(self.key, self.upload_id)
+UploadName = ReadyUpload
+"""An upload as far as its remover must know it: without parts."""
 
 
-def became(upload: ReadyUpload | UploadName, info: ObjectInfo) -> bool:
+def became(upload: ReadyUpload, info: ObjectInfo) -> bool:
     """Whether an object is what the upload became. Pure.
 
     Our uploads carry a token. Hadoop's uploads have none: for them the multipart ETag decides, so
@@ -130,17 +112,17 @@ def became(upload: ReadyUpload | UploadName, info: ObjectInfo) -> bool:
     return bool(upload.multipart_etag) and same_etag(info.etag, upload.multipart_etag)
 
 
-def upload_state(runtime: Runtime, upload: ReadyUpload | UploadName) -> UploadLook:
+def upload_state(runtime: Runtime, upload: ReadyUpload) -> UploadLook:
     """Look what an upload is, by verbs; see `looking`."""
     return by_verbs(runtime, looking(runtime, upload))
 
 
-def to_look(runtime: Runtime, upload: ReadyUpload | UploadName) -> Start[UploadLook]:
+def to_look(runtime: Runtime, upload: ReadyUpload) -> Start[UploadLook]:
     """`looking`, to be begun by `requests.each`."""
     return lambda again: looking(runtime, upload)
 
 
-def looking(runtime: Runtime, upload: ReadyUpload | UploadName) -> Steps[UploadLook]:
+def looking(runtime: Runtime, upload: ReadyUpload) -> Steps[UploadLook]:
     """Look what an upload is: HEAD, ListParts, and HEAD again if it is not open any more, because
     another process may have completed it in between. Sends no HEAD if nothing identifies the object
     that it would become (`UploadName`). Repeatable; raises no `StoreError`."""
@@ -178,7 +160,7 @@ def lacks_parts(upload: ReadyUpload, look: UploadLook) -> bool:
     return look.state is UploadState.OPEN and any(p.number not in stored for p in upload.parts)
 
 
-def _object(runtime: Runtime, upload: ReadyUpload | UploadName) -> Steps[ObjectInfo | None]:
+def _object(runtime: Runtime, upload: ReadyUpload) -> Steps[ObjectInfo | None]:
     if not (upload.token or upload.multipart_etag):
         return None  # nothing identifies it
     return (yield from _at(runtime, upload.key))

@@ -263,7 +263,7 @@ def test_temporary_files_are_their_owners_and_go(
     before = os.umask(0)
     try:
         with Spool() as spool:
-            spool.write([], {"x": "x" * (loading.SPOOL_MEMORY_BYTES_MAX + 1)})
+            spool.append(b"x" * (loading.SPOOL_MEMORY_BYTES_MAX + 1))
             descriptor = spool._file.fileno()
             assert os.fstat(descriptor).st_mode & 0o777 == 0o600
             for _ in range(3):
