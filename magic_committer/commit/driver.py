@@ -162,7 +162,6 @@ class Driver:
         self._listed: Ahead[UploadPage] | None = None
         self._stage: Stage = "unread"
         self._begun = State.RUNNING  # the state that it publishes from
-        self.ledgers = stream.Ledgers(runtime, self.dest)
         self.statistics = Statistics()
         self._timed = partial(self.statistics.timed, clock=runtime.clock)
         self._started = runtime.clock.monotonic()
@@ -344,7 +343,7 @@ class Driver:
             settle = partial(stream.settle_claim, self.job, self.batch, look=self._claimant)
             with self._timed(stats.CLAIM_BATCH):
                 if not stream.claim_batch(
-                    self.ledgers, self.job, self.batch, settle, self.checkpoint
+                    self.runtime, self.job, self.batch, settle, self.checkpoint
                 ):
                     return self._skip(seen)
         with self._timed(stats.COMMIT_JOB), Spool() as spool:
@@ -411,7 +410,11 @@ class Driver:
                 if self.job.terms.mode in BY_PARTITION:
                     keys = (one.key for one in spool.named(accepted))
                     partitions = partitions_of(self.dest, keys)
-                    announced = self._announce(partitions)
+                    # What others must know before they look at this job; nobody decides it.
+                    told = Plan(
+                        self.job.id, self.job.uuid, self.runtime.ids(), 0, 0, (), (), partitions
+                    )
+                    announced = store_plan(self.runtime, self.job, told).key
                     refuse_overlapping_plans(self.runtime, self.job, partitions)
                 plan = make_plan(
                     self.runtime, self.job, self.in_flight, accepted, checked, spool, partitions
@@ -426,15 +429,6 @@ class Driver:
             raise
         source = partial(spool.uploads, accepted)
         return self._publication(plan, source, checked.names, stored=False), ref, announced
-
-    def _announce(self, partitions: tuple[str, ...]) -> str:
-        """Tell other jobs what they must know before they look at this one: a plan of its
-        partitions, which nobody decides. Gives its key."""
-        plan = Plan(
-            job_id=self.job.id, uuid=self.job.uuid, nonce=self.runtime.ids(), files=0, data_bytes=0,
-            sets=(), partitions=partitions,
-        )  # fmt: skip
-        return store_plan(self.runtime, self.job, plan).key
 
     def _publish_early(self, publication: Publication) -> None:
         """Algorithm 1: make the files visible before anything is decided. Repeatable. The job runs
@@ -504,7 +498,7 @@ class Driver:
         report, or None if the batch is not published, or nobody can tell."""
         who: str = ""
         if self.batch is not None:
-            who = stream.published_by(self.ledgers, self.job, self.batch, self.checkpoint)
+            who = stream.published_by(self.runtime, self.job, self.batch, self.checkpoint)
         if who == "it":
             return self._report("committed", State.ABSENT)
         return replace(self._report(outcome, State.ABSENT), skipped=True) if who else None
@@ -514,7 +508,7 @@ class Driver:
         batch = seen.record.batch
         if batch is None:
             return
-        if told := stream.say_published(self.ledgers, self.job, batch, self.accept):
+        if told := stream.say_published(self.runtime, self.job, batch, self.accept):
             warnings.append(told)
 
     # Swaps ----------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ from magic_committer.hadoop.documents import (
     new_pendingset,
     plain,
 )
-from magic_committer.hadoop.manifests import decode_set
+from magic_committer.hadoop.manifests import EXTRA_ATTEMPT, EXTRA_JOB, EXTRA_TASK, decode_set
 from magic_committer.hadoop.paths import JobPaths
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.protocol.record import (
@@ -323,9 +323,9 @@ class AttemptSet:
         self.refused = False
         self.metadata = {JOB_METADATA: job.uuid, TASK_METADATA: task, ATTEMPT_METADATA: attempt}
         self._extra = {
-            sets.EXTRA_JOB: job.uuid,
-            sets.EXTRA_TASK: task,
-            sets.EXTRA_ATTEMPT: attempt,
+            EXTRA_JOB: job.uuid,
+            EXTRA_TASK: task,
+            EXTRA_ATTEMPT: attempt,
         }
 
     def encode(

@@ -16,6 +16,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 
 from msgspec import structs
 
@@ -76,12 +78,17 @@ def expected(
     if expect is None:
         if tasks:
             return
+        options: dict[str, object] = {"results": (), "expect": 0} if by_results else {"expect": 0}
+        right = "if it is right that there is no task"
         raise IncompleteJob(
             f"job {job.id!r}: no task is committed: there is nothing to publish",
             job_id=job.id,
             hint="Nothing was decided. Commit the tasks first: `with job.task(...) as task:`, or"
             " task.commit(); pass results as a list, for a generator is empty at the second call",
-            remedies=(end(job.dest, job.id, "abort the job"), no_task(job, by_results)),
+            remedies=(
+                end(job.dest, job.id, "abort the job"),
+                Remedy("commit", job.dest, job.id, right, options),
+            ),
         )
     if isinstance(expect, int):
         if len(tasks) == expect:
@@ -105,12 +112,6 @@ def expected(
         hint="Nothing was decided: run the missing tasks, and commit again",
         remedies=(end(job.dest, job.id, "abort the job"),),
     )
-
-
-def no_task(job: StartedJob, by_results: bool = False) -> Remedy:
-    """Commit a job that has no task."""
-    options: dict[str, object] = {"results": (), "expect": 0} if by_results else {"expect": 0}
-    return Remedy("commit", job.dest, job.id, "if it is right that there is no task", options)
 
 
 class Checked:
@@ -161,12 +162,9 @@ def check_uploads(
             if count > 1:
                 checked.problem(f"{key}: {count} files of the job have this destination")
     if not checked.problems:
-        keys = (one.key for one in spool.named(accepted if any_long else ()))
-        for problem in _not_held(runtime, job, keys, taken_as_is):
-            checked.problem(problem)
-        for problem in not_held(
-            runtime.store,
-            lambda: (one.key for one in spool.named(accepted) if one.key not in taken_as_is),
+        keys = partial(_keys, spool, accepted, taken_as_is)
+        for problem in chain(
+            _too_long(runtime, job, keys() if any_long else ()), not_held(runtime.store, keys)
         ):
             checked.problem(problem)
         for upload in missing_uploads(
@@ -181,20 +179,20 @@ def check_uploads(
     return checked
 
 
-def _not_held(
-    runtime: Runtime,
-    job: StartedJob,
-    keys: Iterable[str],
-    taken_as_is: Collection[str],
+def _keys(
+    spool: Spool, accepted: Sequence[LoadedSet], taken_as_is: Collection[str]
 ) -> Iterator[str]:
+    return (one.key for one in spool.named(accepted) if one.key not in taken_as_is)
+
+
+def _too_long(runtime: Runtime, job: StartedJob, keys: Iterable[str]) -> Iterator[str]:
     """Keys that the store cannot hold, and whose uploads therefore could never be completed. It
     sends a request only for the first key with a long element."""
     for key in keys:
-        if is_long(key) and key not in taken_as_is:
-            try:
-                refuse_long_element(runtime, key, job.paths.directory)
-            except PathError as error:
-                yield f"{key}: {error.message}"
+        try:
+            refuse_long_element(runtime, key, job.paths.directory)
+        except PathError as error:
+            yield f"{key}: {error.message}"
 
 
 def missing_uploads(

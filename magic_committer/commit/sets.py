@@ -33,7 +33,7 @@ from magic_committer.hadoop.documents import (
     UploadEtag,
     new_pending,
 )
-from magic_committer.hadoop.manifests import decode_set
+from magic_committer.hadoop.manifests import EXTRA_ATTEMPT, EXTRA_JOB, EXTRA_TASK, decode_set
 from magic_committer.hadoop.paths import (
     COMMITTERS_OWN,
     Destination,
@@ -66,9 +66,6 @@ from magic_committer.stores.urls import is_tree
 EXTRA_TOKEN = "magic-committer.token"
 EXTRA_CHECKSUM = "magic-committer.checksum"
 EXTRA_PART_BYTES = "magic-committer.part-bytes"
-EXTRA_JOB = "magic-committer.job"
-EXTRA_TASK = "magic-committer.task"
-EXTRA_ATTEMPT = "magic-committer.attempt"
 EXTRA_ABORTED = "magic-committer.aborted"
 """``"true"`` in a `.pendingset` without commits: a *tombstone*. The attempt was aborted, and nobody
 can commit it any more, because the key of its set is taken."""
@@ -233,8 +230,7 @@ class RowCheck:
 
 def etag_of(part: Part) -> UploadEtag:
     """What a `.pending` says of a part."""
-    checksum = part.checksum
-    return UploadEtag(part.etag, *((checksum.algorithm, checksum.value) if checksum else ()))
+    return UploadEtag(part.etag, *(part.checksum or ()))
 
 
 def _runs(sizes: Iterable[int]) -> str:

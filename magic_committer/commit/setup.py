@@ -67,24 +67,24 @@ def setup_job(
     )
     job = structs.replace(StartedJob.attached(record, dest.url, ""), said_mode=said_mode)
     try:
-        created = register.create(runtime, paths.record, record)
+        seen, undisturbed = register.create(runtime, paths.record, record)
     except BaseException as error:
         if not isinstance(error, MagicError):  # Ctrl-C: the record may be stored all the same
             with cleaning_up(error):
                 _take_back(runtime, job, in_flight, error)
         raise
-    job = structs.replace(job, fence_etag=created.seen.etag, undisturbed=created.undisturbed)
+    job = structs.replace(job, fence_etag=seen.etag, undisturbed=undisturbed)
     try:
         # What is asked by creating the record again, before anything else of the proof can fail.
-        if probe.need(runtime, paths, created.seen, {"conditional_put"})[1]:
+        if probe.need(runtime, paths, seen, {"conditional_put"})[1]:
             job = structs.replace(job, undisturbed=False)
-        _prove(runtime, paths, created.seen)
+        _prove(runtime, paths, seen)
         _look_around(runtime, job, in_flight)
     except BaseException as error:
         if _may_have_sent(error):  # a PUT of the proof may take effect late
             job = structs.replace(job, undisturbed=False)
         with cleaning_up(error):
-            _withdraw(runtime, job, created.seen, in_flight, error)
+            _withdraw(runtime, job, seen, in_flight, error)
         raise
     logger.info("job %s: started, %s, mode %s", name, dest.url, terms.mode)
     return job

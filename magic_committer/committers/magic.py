@@ -9,20 +9,21 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from magic_committer.commit.fence import StoredSet, names
 from magic_committer.commit.probe import refuse_long_element
+from magic_committer.commit.requests import AtOnce, Start
 from magic_committer.commit.sets import etag_of, to_pending
 from magic_committer.committers.base import Committer
 from magic_committer.committers.ends import TaskAttempt, Turns
 from magic_committer.committers.saved import RetriedCreates, SavedFiles, remove_all, settle_undo
-from magic_committer.errors import MagicError, OptionError, StoreError, TaskFailed
+from magic_committer.errors import MagicError, OptionError, TaskFailed
 from magic_committer.errors.messages import ANOTHER_ATTEMPT
 from magic_committer.hadoop import statistics
 from magic_committer.hadoop.documents import Pending, encode_pending, new_pending
@@ -39,7 +40,6 @@ from magic_committer.protocol.record import (
 from magic_committer.runtime.components import Runtime
 from magic_committer.runtime.threads import Future, Handed, patient, renewed_in_children
 from magic_committer.stores.base import (
-    Answer,
     Ask,
     Attributes,
     CreatedUpload,
@@ -162,39 +162,27 @@ class Closings:
 
     def _send_all(self, many: Many) -> None:
         """Send what is there and what comes, until there is nothing. In one thread at a time."""
-        going: set[_Work] = set()
-        ready: deque[tuple[_Work, Ask]] = deque()
+        going: set[Handed[None]] = set()
 
-        def go_on(work: _Work, answer: Answer | None) -> None:
-            steps, end = work
-            try:
-                ask = steps.throw(answer) if isinstance(answer, StoreError) else steps.send(answer)
-                ready.append((work, ask))
-            except StopIteration:
-                going.discard(work)
-                end.set_result(None)
-            except BaseException as error:
-                going.discard(work)
-                end.set_exception(error)
+        def new() -> tuple[Handed[None], Start[BaseException | None]] | None:
+            if not self._new:
+                return None
+            steps, end = self._new.popleft()
+            going.add(end)
+            return end, lambda _: _caught(steps)
 
-        def next_ask() -> tuple[_Work, Ask] | None:
-            while not ready and self._new:
-                going.add(work := self._new.popleft())
-                go_on(work, None)
-            return ready.popleft() if ready else None
-
+        clock = self._runtime.clock
         try:
             while self._has_more():
-                for work, answer in many.ask_each(
-                    next_ask, in_flight=FILES_MAX, look_seconds=LOOK_SECONDS
-                ):
-                    go_on(work, answer)
+                for end, error in AtOnce(clock, many, new, FILES_MAX, LOOK_SECONDS).run():
+                    going.discard(end)
+                    end.set_result(None) if error is None else end.set_exception(error)
         except BaseException as error:  # none of the store's: those are answers
             with self._lock:
                 self._sends = False
-                going.update(self._new)
+                going.update(end for _, end in self._new)
                 self._new.clear()
-            for _, end in going:
+            for end in going:
                 end.set_exception(error)
             raise
 
@@ -243,6 +231,15 @@ class Closings:
                 return
             if stream.state is FileState.FAILED:
                 self._failed.append(stream)
+
+
+def _caught(steps: Steps) -> Generator[Ask, Any, BaseException | None]:
+    """Do a work. Gives the error that it ended with."""
+    try:
+        yield from steps
+    except BaseException as error:
+        return error
+    return None
 
 
 def _taken_from(waiting: deque[UploadStream]) -> UploadStream | None:
@@ -591,18 +588,8 @@ class MagicCommitter(Committer[Attempt]):
     """One started job in one process, whose attempts send their files while they are written."""
 
     name: ClassVar[str] = "magic"
+    attempts = Attempt
     tracks: ClassVar[tuple[Track, ...]] = ("s3", "memory")
-
-    def _refuse_shared(self, attempt: str) -> OptionError:
-        return OptionError(
-            "a given attempt name needs track='s3'",
-            hint="With track='memory' an attempt is committed by the handle that opened its files",
-        )
-
-    def _make(self, task: str, attempt: str, *, shared: bool) -> Attempt:
-        return Attempt(
-            self.runtime, self.job, self.options, task, attempt, blocks=self.blocks, shared=shared
-        )
 
 
 # A file by its magic path -------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, ClassVar, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Protocol, Self, TypeVar, cast
 
 from magic_committer.commit import revert
 from magic_committer.commit.fence import AtKey, names
@@ -250,7 +250,7 @@ class TreeAttempt(TaskAttempt):
     _files: dict[str, TreeFile | LocalFile]
 
     def __init__(
-        self, runtime: Runtime, job: StartedJob, options: Options, task: str, attempt: str
+        self, runtime: Runtime, job: StartedJob, options: Options, task: str, attempt: str, **_: Any
     ) -> None:
         super().__init__(runtime, job, options, task, attempt)
         self._store = cast("WaitingStore", runtime.store)
@@ -644,22 +644,13 @@ class ManifestCommitter(Committer[TreeAttempt]):
     """One started job in one process, whose tasks' files wait at the destination."""
 
     name: ClassVar[str] = "manifest"
+    attempts: ClassVar[type[TreeAttempt]] = TreeAttempt
     tracks: ClassVar[tuple[Track, ...]] = ("memory",)
 
     @classmethod
     def destination(cls, dest: str) -> str:
         """See `Committer.destination`: the destinations are file systems."""
         return super().destination(tree_url(dest))
-
-    def _refuse_shared(self, attempt: str) -> OptionError:
-        return OptionError(
-            f"attempt={attempt!r}: committer={self.name!r} has no attempts that several processes"
-            " share",
-            hint="Leave attempt out: each call of job.task(...) makes another attempt",
-        )
-
-    def _make(self, task: str, attempt: str, *, shared: bool) -> TreeAttempt:
-        return TreeAttempt(self.runtime, self.job, self.options, task, attempt)
 
 
 # Algorithms 1 and 2 -------------------------------------------------------------------------------
@@ -702,22 +693,6 @@ class V1Committer(ManifestCommitter):
         return mode
 
 
-class V2Committer(V1Committer):
-    """One started job of algorithm 2 in one process."""
-
-    name: ClassVar[str] = "v2"
-
-    def _say(self) -> None:
-        logger.warning(
-            "job %s: committer 'v2' makes the files of each task visible when the task commits: if"
-            " a task or the job fails, they stay. committer='manifest' shows all or none",
-            self.job.id,
-        )
-
-    def _make(self, task: str, attempt: str, *, shared: bool) -> TreeAttempt:
-        return V2Attempt(self.runtime, self.job, self.options, task, attempt)
-
-
 class V2Attempt(TreeAttempt):
     """An attempt whose commit renames its files to their places. Nothing is taken back."""
 
@@ -752,3 +727,17 @@ class V2Attempt(TreeAttempt):
             return same_etag(self._store.head(file.name).etag, file.etag)
         except NotFound:
             return False
+
+
+class V2Committer(V1Committer):
+    """One started job of algorithm 2 in one process."""
+
+    name: ClassVar[str] = "v2"
+    attempts = V2Attempt
+
+    def _say(self) -> None:
+        logger.warning(
+            "job %s: committer 'v2' makes the files of each task visible when the task commits: if"
+            " a task or the job fails, they stay. committer='manifest' shows all or none",
+            self.job.id,
+        )

@@ -18,7 +18,6 @@ from magic_committer.commit.outcome import outcome_of
 from magic_committer.commit.register import age_of
 from magic_committer.commit.sets import (
     EXTRA_ABORTED,
-    EXTRA_JOB,
     LOADING_SETS_MAX,
     Owns,
     each_listed,
@@ -48,7 +47,7 @@ from magic_committer.hadoop.documents import (
     read_document,
     read_fields,
 )
-from magic_committer.hadoop.manifests import decode_set
+from magic_committer.hadoop.manifests import EXTRA_JOB, decode_set
 from magic_committer.hadoop.paths import (
     ALIVE,
     JOB_PREFIX,
