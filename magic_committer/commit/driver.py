@@ -410,11 +410,7 @@ class Driver:
                 if self.job.terms.mode in BY_PARTITION:
                     keys = (one.key for one in spool.named(accepted))
                     partitions = partitions_of(self.dest, keys)
-                    # What others must know before they look at this job; nobody decides it.
-                    told = Plan(
-                        self.job.id, self.job.uuid, self.runtime.ids(), 0, 0, (), (), partitions
-                    )
-                    announced = store_plan(self.runtime, self.job, told).key
+                    announced = self._announce(partitions)
                     refuse_overlapping_plans(self.runtime, self.job, partitions)
                 plan = make_plan(
                     self.runtime, self.job, self.in_flight, accepted, checked, spool, partitions
@@ -429,6 +425,13 @@ class Driver:
             raise
         source = partial(spool.uploads, accepted)
         return self._publication(plan, source, checked.names, stored=False), ref, announced
+
+    def _announce(self, partitions: tuple[str, ...]) -> str:
+        """Store what others must know before they look at this job: a plan of its partitions, which
+        nobody decides. Gives its key."""
+        job = self.job
+        plan = Plan(job.id, job.uuid, self.runtime.ids(), 0, 0, (), (), partitions)
+        return store_plan(self.runtime, job, plan).key
 
     def _publish_early(self, publication: Publication) -> None:
         """Algorithm 1: make the files visible before anything is decided. Repeatable. The job runs

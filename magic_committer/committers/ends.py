@@ -40,7 +40,7 @@ from magic_committer.errors import (
     TaskFailed,
     WrongProcess,
 )
-from magic_committer.errors.messages import ANOTHER_ATTEMPT, CLOSE_FIRST, name_some
+from magic_committer.errors.messages import CLOSE_FIRST, name_some
 from magic_committer.hadoop.paths import check_id, check_name, unique_name
 from magic_committer.hadoop.statistics import TASK_ATTEMPT, Statistics
 from magic_committer.options import Options
@@ -62,11 +62,10 @@ class Turns:
     """The phase of one handle's attempt, and the calls that may change it. ``phase`` is changed
     only in a turn; ``lock`` is held for steps between which no turn may begin."""
 
-    def __init__(self, job_id: str, attempt: str) -> None:
+    def __init__(self, attempt_set: AttemptSet) -> None:
         self.phase = Phase.OPEN
         self.lock = threading.RLock()
-        self._job_id = job_id
-        self._attempt = attempt
+        self._set = attempt_set
         self._committing: set[object] = set()
         self._aborting: set[object] = set()
         self._discarding: set[object] = set()
@@ -111,11 +110,7 @@ class Turns:
         if self._discarding:
             raise self.busy("changed: a file is discarded")
         if self.phase is Phase.ABORTED:
-            raise TaskFailed(
-                f"attempt {self._attempt!r} is aborted, it cannot be committed",
-                job_id=self._job_id,
-                hint=ANOTHER_ATTEMPT,
-            )
+            raise self._set.failed(" is aborted, it cannot be committed")
 
     def _check_abort(self) -> None:
         if self._committing:
@@ -134,19 +129,14 @@ class Turns:
                 what = "being aborted"
             else:
                 return
-        raise TaskFailed(
-            f"attempt {self._attempt!r} is {what}, it takes no more files",
-            job_id=self._job_id,
-            hint=CLOSE_FIRST,
-        )
+        raise self._set.failed(f" is {what}, it takes no more files", CLOSE_FIRST)
 
     def busy(self, doing: str) -> TaskFailed:
         """The error of a call that may not run beside another one, which is ``doing`` that."""
-        return TaskFailed(
-            f"attempt {self._attempt!r} is being {doing}, by another thread or by what a signal"
+        return self._set.failed(
+            f" is being {doing}, by another thread or by what a signal"
             " handler has interrupted: nothing was done",
-            job_id=self._job_id,
-            hint="Wait until that call has returned. An attempt that it has committed is undone by"
+            "Wait until that call has returned. An attempt that it has committed is undone by"
             " job.abort(), or left out of job.commit(...)",
         )
 
@@ -167,9 +157,9 @@ class TaskAttempt(ABC):
         self._runtime = runtime
         self._options = options
         self._paths = job.paths
-        self._set = AttemptSet(runtime, job, self._paths, task, attempt)
-        self._fence = Fence(runtime, job, self._paths)
-        self._turns = Turns(job.id, attempt)
+        self._fence = Fence(runtime, job)
+        self._set = AttemptSet(runtime, job, self._fence, task, attempt)
+        self._turns = Turns(self._set)
         self._files: dict[str, Any] = {}
         """Its files by the names that they are stored under. Each has a ``state``."""
         self._local: LocalDirectory | None = None
@@ -250,11 +240,10 @@ class TaskAttempt(ABC):
     def check_process(self, doing: str) -> None:
         """Raise TaskFailed in a forked child; do nothing elsewhere. ``doing``: what is refused."""
         if self._pid != os.getpid():
-            raise TaskFailed(
-                f"attempt {self.attempt!r} of task {self.task!r} belongs to process {self._pid},"
+            raise self._set.failed(
+                f" of task {self.task!r} belongs to process {self._pid},"
                 f" this is process {os.getpid()}: {doing} here would do nothing for the job",
-                job_id=self.job.id,
-                hint=WrongProcess.advice,
+                WrongProcess.advice,
             )
 
     def commit(self, *, driver: bool = False) -> TaskCommit:
@@ -352,11 +341,7 @@ class TaskAttempt(ABC):
             )
         lost = [name for name, state in states.items() if state is FileState.FAILED]
         if lost:
-            raise TaskFailed(
-                f"attempt {self.attempt!r}: these files failed: {name_some(lost)}",
-                job_id=self.job.id,
-                hint=ANOTHER_ATTEMPT,
-            )
+            raise self._set.failed(f": these files failed: {name_some(lost)}")
 
     def _local_file(self, name: str, url: str, **ends: Any) -> LocalFile:
         """Make a local file, as long as the attempt takes files; ``ends``: as of `LocalFile`. Under

@@ -22,9 +22,8 @@ from magic_committer.commit.requests import AtOnce, Start
 from magic_committer.commit.sets import etag_of, to_pending
 from magic_committer.committers.base import Committer
 from magic_committer.committers.ends import TaskAttempt, Turns
-from magic_committer.committers.saved import RetriedCreates, SavedFiles, remove_all, settle_undo
+from magic_committer.committers.saved import RetriedCreates, SavedFiles, remove_all
 from magic_committer.errors import MagicError, OptionError, TaskFailed
-from magic_committer.errors.messages import ANOTHER_ATTEMPT
 from magic_committer.hadoop import statistics
 from magic_committer.hadoop.documents import Pending, encode_pending, new_pending
 from magic_committer.hadoop.paths import PENDING_SUFFIX, Destination, MagicPath, java_uri
@@ -313,7 +312,7 @@ class Attempt(TaskAttempt):
         self._dest = Destination.parse(job.dest)
         self._blocks = blocks
         self._saved = SavedFiles(
-            runtime, job, self._set, self._fence, shared=shared, in_flight=options.commit_threads
+            runtime, job, self._set, shared=shared, in_flight=options.commit_threads
         )
         self._in_memory = job.terms.track == "memory"
         may_close = partial(self._turns.check_open, awaited=self.opened_by_commit)
@@ -471,11 +470,10 @@ class Attempt(TaskAttempt):
             return
         if not self._in_memory:
             if self._saved.shared:
-                raise TaskFailed(
-                    f"attempt {self.attempt!r} may be committed by other processes, with the closed"
+                raise self._set.failed(
+                    f" may be committed by other processes, with the closed"
                     f" file {file.name!r}: it cannot be taken out",
-                    job_id=self.job.id,
-                    hint="Abort the attempt, and run the task again; or write the file under"
+                    "Abort the attempt, and run the task again; or write the file under"
                     " another name",
                 )
             self._saved.take_out(self._paths.pending(self.attempt, file.name), pending)
@@ -532,11 +530,8 @@ class Attempt(TaskAttempt):
         stored = self._set.earlier(own)
         if stored is not None:
             return list(stored.pendings), stored
-        raise failure or TaskFailed(
-            f"attempt {self.attempt!r}: files that were closed are gone from its tree: another"
-            " process aborted it",
-            job_id=self.job.id,
-            hint=ANOTHER_ATTEMPT,
+        raise failure or self._set.failed(
+            ": files that were closed are gone from its tree: another process aborted it"
         )
 
     def _tidy(self) -> None:
@@ -546,9 +541,7 @@ class Attempt(TaskAttempt):
 
     def _abort(self) -> None:
         failures: list[BaseException] = []
-        there, unaccepted = settle_undo(
-            self.job, self._set, self._fence, self.phase, failures, sole=self._in_memory
-        )
+        there, unaccepted = self._set.settle_undo(self.phase, failures, sole=self._in_memory)
         self._turns.phase = Phase.ABORTED
         streams = [file.stream for file in list(self._files.values())]
         written = [stream for stream in streams if isinstance(stream, UploadStream)]

@@ -22,7 +22,6 @@ from magic_committer.commit import revert
 from magic_committer.commit.fence import AtKey, names
 from magic_committer.committers.base import Committer
 from magic_committer.committers.ends import TaskAttempt
-from magic_committer.committers.saved import settle_undo
 from magic_committer.errors import (
     FormatError,
     MagicError,
@@ -35,7 +34,6 @@ from magic_committer.errors import (
     Unanswered,
     UploadFailed,
 )
-from magic_committer.errors.messages import ANOTHER_ATTEMPT
 from magic_committer.hadoop.manifests import (
     ManifestFile,
     TaskManifest,
@@ -394,10 +392,9 @@ class TreeAttempt(TaskAttempt):
         if file is None:
             raise self._has_no(name)
         if file.state is FileState.CLOSING:
-            raise TaskFailed(
-                f"attempt {self.attempt!r}: {name!r} is being closed by another thread",
-                job_id=self.job.id,
-                hint="Call it again when close() has returned",
+            raise self._set.failed(
+                f": {name!r} is being closed by another thread",
+                "Call it again when close() has returned",
             )
         return file
 
@@ -531,7 +528,7 @@ class TreeAttempt(TaskAttempt):
 
     def _abort(self) -> None:
         failures: list[BaseException] = []
-        there, _ = settle_undo(self.job, self._set, self._fence, self.phase, failures, sole=True)
+        there, _ = self._set.settle_undo(self.phase, failures, sole=True)
         self._turns.phase = Phase.ABORTED
         for file in self._files.values():
             if file.state is FileState.OPEN:
@@ -549,11 +546,7 @@ class TreeAttempt(TaskAttempt):
     def _gather(self) -> tuple[ManifestFile, ...]:
         """What is to be published: what was opened by name, and what else is in the directory."""
         if self._torn:
-            raise TaskFailed(
-                f"attempt {self.attempt!r}: {self._torn}: nobody can tell which names it has",
-                job_id=self.job.id,
-                hint=ANOTHER_ATTEMPT,
-            )
+            raise self._set.failed(f": {self._torn}: nobody can tell which names it has")
         self._refuse_lost_files(self._files)
         for name in sorted(self._left):
             self._again(partial(self._drop, name))
@@ -615,10 +608,8 @@ class TreeAttempt(TaskAttempt):
         try:
             self._again(lambda: self._tree.sync([*paths, *sorted(directories)]))
         except NotFound as error:
-            raise self._fence.must_undo() or TaskFailed(  # perhaps the job has ended
-                f"attempt {self.attempt!r}: its directory was removed: {error.message}",
-                job_id=self.job.id,
-                hint=ANOTHER_ATTEMPT,
+            raise self._fence.must_undo() or self._set.failed(
+                f": its directory was removed: {error.message}"
             ) from error
 
     def _encode(self) -> bytes:
@@ -630,10 +621,8 @@ class TreeAttempt(TaskAttempt):
         try:
             return encode_manifest(manifest, self._tree.url, self._root)
         except FormatError as error:
-            raise TaskFailed(
-                f"attempt {self.attempt!r}: {error.message}",
-                job_id=self.job.id,
-                hint="If it is too large: write fewer files in each task",
+            raise self._set.failed(
+                f": {error.message}", "If it is too large: write fewer files in each task"
             ) from error
 
 

@@ -311,7 +311,7 @@ class Fenced:
             given_id=True, started=0.0,
         )  # fmt: skip
         seen, _ = register.create(self.runtime, paths.record, record)
-        self.fence = Fence(self.runtime, StartedJob.attached(record, DEST, seen.etag), paths)
+        self.fence = Fence(self.runtime, StartedJob.attached(record, DEST, seen.etag))
 
     @property
     def heads(self) -> int:
