@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
@@ -216,7 +216,6 @@ class Fence:
 # A job's sign of life -----------------------------------------------------------------------------
 #
 # ``M/_alive.json``. The process that drives the job writes it now and then.
-#
 # A job's age is the newest Last-Modified in its directory. `cleanup` takes an old running job for
 # dead. The record itself must not change while the job runs, because its ETag is the fence. So a
 # driver that is silent for long writes an object of its own.
@@ -294,20 +293,17 @@ PUT_PAUSE_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class StoredSet:
-    """A pendingset as it is stored."""
-
-    pendings: tuple[Pending, ...]
-    etag: str
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
 class AtKey:
-    """What is at the key of a set. ``stored``: the set, if there is one."""
+    """What is at the key of a set. The rest is told of a ``SET``: its uploads, ETag and bytes."""
 
     found: Found
-    stored: StoredSet | None = None
+    pendings: tuple[Pending, ...] = ()
+    etag: str = ""
+    size: int = 0
+
+    def holds(self, pendings: Collection[Pending]) -> bool:
+        """Whether it is a set that holds these files."""
+        return self.found is Found.SET and names(pendings) <= names(self.pendings)
 
 
 class AttemptSet:
@@ -353,7 +349,7 @@ class AttemptSet:
             return None
         return sets.own_set(pendingset, self._task, self.attempt, self._job.uuid, bucket, self.key)
 
-    def put(self, pendings: list[Pending], body: bytes, own: OwnSet | None) -> StoredSet:
+    def put(self, pendings: list[Pending], body: bytes, own: OwnSet | None) -> AtKey:
         """Store the set that `encode` gave, once: ``If-None-Match: *``. A stored set with the same
         files is as good: our own PUT whose answer was lost, or an earlier commit. A set with other
         files, and a tombstone, are `TaskFailed`. After a StoreError the set may or may not be
@@ -363,7 +359,7 @@ class AttemptSet:
             if own is not None:
                 own = own._replace(etag=answer.etag)
                 self._runtime.own_sets.keep(self._runtime.store.bucket, self.key, own)
-            return StoredSet(tuple(pendings), answer.etag, len(body))
+            return AtKey(Found.SET, tuple(pendings), answer.etag, len(body))
         stored = self._with(answer, pendings)
         if stored is None:
             raise self.other_files()
@@ -424,7 +420,7 @@ class AttemptSet:
         for key, why in failed.items():
             logger.warning("job %s: %s could not be deleted: %s", self._job.id, key, why)
 
-    def earlier(self, pendings: list[Pending]) -> StoredSet | None:
+    def earlier(self, pendings: list[Pending]) -> AtKey | None:
         """The stored set if it is this attempt's and holds these files; otherwise None. One GET."""
         return self._with(self.read(), pendings)
 
@@ -439,8 +435,7 @@ class AttemptSet:
         pendingset = decode_set(stored.body, self.key, self._runtime.store.bucket)
         if sets.is_tombstone(pendingset.extra_data):
             return AtKey(Found.CLAIMED)
-        before = tuple(pendingset.commits)
-        return AtKey(Found.SET, StoredSet(before, stored.info.etag, len(stored.body)))
+        return AtKey(Found.SET, pendingset.commits, stored.info.etag, len(stored.body))
 
     def settle(
         self, phase: Phase, failures: list[BaseException], *, sole: bool
@@ -495,12 +490,10 @@ class AttemptSet:
         late = State(self.fence.late.state) if self.fence.late is not None else None
         return may_undo(phase, sole=sole, accept=self._job.terms.accept, found=found, late=late)
 
-    def _with(self, there: AtKey, pendings: list[Pending]) -> StoredSet | None:
+    def _with(self, there: AtKey, pendings: list[Pending]) -> AtKey | None:
         if there.found is Found.CLAIMED:
             raise self.was_aborted()
-        if there.stored is None or not names(pendings) <= names(there.stored.pendings):
-            return None
-        return there.stored
+        return there if there.holds(pendings) else None
 
     def failed(self, what: str, hint: str = ANOTHER_ATTEMPT) -> TaskFailed:
         """The error for the attempt, of which ``what`` is said."""
@@ -517,7 +510,7 @@ class AttemptSet:
         return self.failed(" was committed before, with other files", OWN_NAME)
 
 
-def names(pendings: list[Pending] | tuple[Pending, ...]) -> set[tuple[str, str]]:
+def names(pendings: Iterable[Pending]) -> set[tuple[str, str]]:
     """Key and id of each upload."""
     return {(pending.destination_key, pending.upload_id) for pending in pendings}
 

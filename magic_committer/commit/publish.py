@@ -135,14 +135,7 @@ class Publication:
             self.statistics.add(stats.BYTES_COMMITTED, self.plan.data_bytes)
             self._knows_all = True
             return None
-        failure = not_all_visible(
-            self.job,
-            first_error,
-            left[Completion.LOST],
-            left[Completion.UNRESOLVED],
-            left[Completion.REFUSED],
-            left[Completion.UNFINISHED],
-        )
+        failure = not_all_visible(self.job, first_error, left)
         failure.__cause__ = first_error
         return failure
 

@@ -382,8 +382,7 @@ def other_quoting(etag: str) -> str:
 
 # Closed records -----------------------------------------------------------------------------------
 #
-# Closed records: if another process than its driver ended a job, one small object stays.
-#
+# If another process than its driver ended a job, one small object stays.
 # A closed record answers a process that still asks what became of its job. After a day it may be
 # deleted if its id was drawn, as such an id is never used again. A given id is taken for 30 days.
 # Then the id starts a new job. A task of the old job cannot write into the new one: its fence is
@@ -514,7 +513,6 @@ def _others(runtime: Runtime, own_record: str) -> Iterator[str]:
 # The marker ---------------------------------------------------------------------------------------
 #
 # `_SUCCESS`: written last, and never over the marker of a job that ran after ours (I8).
-#
 # The marker is read first, the record second: what the record says then holds for that marker. The
 # PUT is conditional on the marker that was read, so a late PUT fails by itself. Ours may be written
 # in three cases:

@@ -72,7 +72,6 @@ from magic_committer.stores.base import ObjectInfo, listed
 # What is visible of a job that was not decided ----------------------------------------------------
 #
 # Which files of a job are visible before its decision: of a Hadoop job, and of algorithms 1 and 2.
-#
 # A JVM that died during its commit has made some files visible. An abort of the others would leave
 # a part of the job in the table for ever, so it is never done unasked: `refuse_if_published` counts
 # the files first, and refuses. If `_SUCCESS` names the job, the job has committed all of its files:

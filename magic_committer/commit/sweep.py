@@ -22,7 +22,7 @@ the plan of a committed job names looks at each upload first.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
@@ -273,9 +273,11 @@ class _Sweep:
         self.swept.unattributed = unattributed
         return mine
 
-    def abort_all(self, doomed: Iterable[UploadName | UploadInfo]) -> int:
+    def abort_all(self, doomed: Collection[UploadName | UploadInfo]) -> int:
         """Remove uploads and give the number of aborted ones. What could not be removed is kept in
         ``left``."""
+        if not doomed:
+            return 0
         before = self.swept.aborted
         removals = (
             (upload, UploadRemover(self.runtime, look_first=looks).to_remove(upload))

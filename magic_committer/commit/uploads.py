@@ -331,7 +331,6 @@ def _aborted(error: StoreError | None) -> Removed:
 # Completing ---------------------------------------------------------------------------------------
 #
 # Anyone may repeat it.
-#
 # After a final error of Complete the store is asked what the upload is (`upload_state`). Stores
 # answer a second Complete with 200, 404, 403, 400 or 500, so every final error is settled that way,
 # not only 404 (protocol.md, "Completing is repeatable"). If the store does not tell, the
@@ -442,39 +441,41 @@ def _go_on(
         if number:
             yield Pause(CONFLICT_PAUSE_SECONDS * 2 ** (number - 1))
             answer = yield from _send(upload, if_none_match)
-        if isinstance(answer, InvalidRequest):
-            answer = yield from _send_stored_parts(upload, if_none_match, answer)
-        if isinstance(answer, Written):
-            if distrust or number or answer.attempts > 1:
-                return (yield from _look_after(runtime, upload, answer))
-            return Completion.DONE, None
-        conflict = conflicts(answer, if_none_match)
-        settled = yield from _settle(runtime, upload, answer, conflict)
+        looks = distrust or number > 0
+        settled, conflict = yield from _end_of(runtime, upload, answer, if_none_match, looks)
         if not conflict or settled[0] is not Completion.UNFINISHED:
             break
-    if settled[0] is Completion.REFUSED:
-        return (yield from _once_more(runtime, upload, if_none_match, settled))
-    return settled
-
-
-def _once_more(
-    runtime: Runtime, upload: ReadyUpload, if_none_match: bool, refused: Completed
-) -> Steps[Completed]:
-    """Send a refused Complete a second time, after a pause. A single refusal may come from a server
-    that was just restarting, or from another process that is completing the upload."""
+    if settled[0] is not Completion.REFUSED:
+        return settled
+    # A single refusal may come from a server that was just restarting, or from another process that
+    # is completing the upload.
     yield Pause(REFUSED_PAUSE_SECONDS)
     answer = yield from _send(upload, if_none_match)
+    again, _ = yield from _end_of(runtime, upload, answer, if_none_match, looks=True)
+    first, second = settled[1], again[1]
+    same = first and second and (first.status, first.code) == (second.status, second.code)
+    if again[0] is Completion.REFUSED and not same:
+        return Completion.UNFINISHED, second
+    return again
+
+
+def _end_of(
+    runtime: Runtime,
+    upload: ReadyUpload,
+    answer: Written | StoreError,
+    if_none_match: bool,
+    looks: bool,
+) -> Steps[tuple[Completed, bool]]:
+    """What became of an upload by an answer to Complete; and whether that is a conflict. ``looks``:
+    the object is looked at after every 200."""
     if isinstance(answer, InvalidRequest):
         answer = yield from _send_stored_parts(upload, if_none_match, answer)
     if isinstance(answer, Written):
-        return (yield from _look_after(runtime, upload, answer))
+        if looks or answer.attempts > 1:
+            return (yield from _look_after(runtime, upload, answer)), False
+        return (Completion.DONE, None), False
     conflict = conflicts(answer, if_none_match)
-    settled = yield from _settle(runtime, upload, answer, conflict)
-    first = refused[1]
-    same = first is not None and (first.status, first.code) == (answer.status, answer.code)
-    if settled[0] is Completion.REFUSED and not same:
-        return Completion.UNFINISHED, answer
-    return settled
+    return (yield from _settle(runtime, upload, answer, conflict)), conflict
 
 
 def conflicts(error: StoreError, if_none_match: bool) -> bool:

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from magic_committer.commit.fence import StoredSet, names
+from magic_committer.commit.fence import AtKey, names
 from magic_committer.commit.probe import refuse_long_element
 from magic_committer.commit.requests import AtOnce, Start
 from magic_committer.commit.sets import etag_of, to_pending
@@ -59,8 +59,6 @@ from magic_committer.upload import (
 )
 
 # Files that are still being sent ------------------------------------------------------------------
-#
-# The small files of an attempt that were closed and are still being sent, beside the caller.
 #
 # A file that ends within its first block needs two requests, Create and its part. Waiting for them
 # at each `close` would make a task of 1,000 such files wait for 2,000 answers, one after the other.
@@ -250,8 +248,6 @@ def _taken_from(waiting: deque[UploadStream]) -> UploadStream | None:
 
 
 # One attempt --------------------------------------------------------------------------------------
-#
-# One attempt of one task: its files, its commit, its abort.
 #
 # Invariants:
 #
@@ -515,7 +511,7 @@ class Attempt(TaskAttempt):
         data_bytes = sum(pending.length for pending in stored.pendings)
         return self._result(stored.etag, stored.size, len(stored.pendings), data_bytes)
 
-    def _gather(self, own: list[Pending]) -> tuple[list[Pending], StoredSet | None]:
+    def _gather(self, own: list[Pending]) -> tuple[list[Pending], AtKey | None]:
         """Give all files of the attempt; or the stored set, if another handle has committed the
         attempt before. A file that was closed here is never left out."""
         if self._in_memory:
@@ -558,8 +554,7 @@ class Attempt(TaskAttempt):
             trying(stream.abort)
         self._remove_local()
         pendings = [f.pending for f in self._files.values() if f.pending is not None]
-        if there.stored is not None:
-            pendings += there.stored.pendings
+        pendings += there.pendings
         if not self._in_memory:
             trying(lambda: pendings.extend(self._saved.known_uploads(failures)))
         count = self._remove_uploads(pendings, failures, look_first=not unaccepted)
@@ -587,8 +582,7 @@ class MagicCommitter(Committer[Attempt]):
 
 # A file by its magic path -------------------------------------------------------------------------
 #
-# A file in plain Hadoop shape: no record, no token, no fence. S3A's guarantees, no more.
-#
+# In plain Hadoop shape: no record, no token, no fence. S3A's guarantees, no more.
 # For programs that write into the tree of a job that Hadoop's own committer commits. The upload is
 # started on the final key, and its close saves a marker and a `.pending` as S3A's stream does. The
 # process that commits that job completes the upload.

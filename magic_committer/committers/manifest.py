@@ -66,8 +66,6 @@ else:
 
 # A file that waits --------------------------------------------------------------------------------
 #
-# `TreeFile`: a file of an attempt that is written where it waits for its job.
-#
 # Its bytes are in the attempt's directory, where no reader looks. It has a small buffer of its own,
 # which a forked child does not write: the raw file below has none (`FileTree.open`).
 
@@ -199,8 +197,6 @@ def _told(name: str, error: StoreError) -> UploadFailed:
 
 
 # One attempt --------------------------------------------------------------------------------------
-#
-# One attempt of a task whose files wait at the destination, in a directory of the attempt.
 #
 # An upload here is a file that any program may write. Its id names its path and its ETag, so
 # Complete is one rename, and the set is Hadoop's task manifest: the job's driver, its recovery and
@@ -522,9 +518,9 @@ class TreeAttempt(TaskAttempt):
             return answer.etag
         bucket = self._store.bucket
         ours = names(decode_set(manifest, self._set.key, bucket).commits)
-        if answer.stored is None or names(answer.stored.pendings) != ours:
+        if answer.found is not Found.SET or names(answer.pendings) != ours:
             raise self._set.other_files()
-        return answer.stored.etag
+        return answer.etag
 
     def _abort(self) -> None:
         failures: list[BaseException] = []
@@ -645,7 +641,6 @@ class ManifestCommitter(Committer[TreeAttempt]):
 # Algorithms 1 and 2 -------------------------------------------------------------------------------
 #
 # The classic committers, ``"v1"`` and ``"v2"``: MapReduce's `FileOutputCommitter`, on file trees.
-#
 # They are here to be compared with, and for local disks whose users want just this. Where nobody
 # asks for them, a destination of files gets ``"manifest"``, which promises more and costs the same.
 # Their attempts are manifest's, and so are the job's record, driver, recovery and cleanup:

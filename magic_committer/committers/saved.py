@@ -20,7 +20,7 @@ from contextlib import closing
 from msgspec.structs import replace
 
 from magic_committer.commit import requests, sets
-from magic_committer.commit.fence import AttemptSet, Fence, names, refused
+from magic_committer.commit.fence import AttemptSet, Fence, refused
 from magic_committer.commit.sets import LOADING_BYTES_MAX, set_bytes_max
 from magic_committer.commit.uploads import Removal, Removed, UploadName, UploadRemover
 from magic_committer.errors import (
@@ -137,10 +137,8 @@ class RetriedCreates:
 # What is saved under the magic path ---------------------------------------------------------------
 #
 # The closed files of an attempt that other handles may know: the `.pending`s that ``track="s3"``
-# saves under the magic path.
-#
-# With them any process that knows the attempt's name can commit or abort the attempt. They lie in
-# Hadoop's tree (3.4) without its zero-byte markers: a committer reads only ``<path>.pending``, and
+# saves. With them any process that knows the attempt's name can commit or abort the attempt. They
+# lie in Hadoop's tree (3.4) without its zero-byte markers: a committer reads only ``<path>.pending``, and
 # a marker is one more PUT for each file. (Hadoop's tools ask the marker how long a file of a
 # running JVM is. A file that is opened by path has one: `open_plain`.) All objects carry the job's
 # UUID, so that the tree of another run can be distinguished.
@@ -270,7 +268,7 @@ class SavedFiles:
         there = self._set.read()
         if there.found is Found.CLAIMED:
             return self._set.was_aborted()
-        if there.stored is None or names([pending]) <= names(there.stored.pendings):
+        if there.found is not Found.SET or there.holds([pending]):
             return None
         return self._set.failed(
             f" was committed before {pending.destination_key!r} was"
@@ -303,8 +301,8 @@ class SavedFiles:
         """Make sure that no other handle commits the attempt with a file whose `.pending` got no
         answer. False: another handle has committed it."""
         there, _ = self._set.settle(Phase.OPEN, [], sole=False)
-        if there.stored is not None:
-            return not names([pending]) <= names(there.stored.pendings)
+        if there.found is Found.SET:
+            return not there.holds([pending])
         return there.found is not Found.FOREIGN
 
     def abort(self, key: str, mark: str, upload_id: str) -> None:
