@@ -138,10 +138,10 @@ class RetriedCreates:
 #
 # The closed files of an attempt that other handles may know: the `.pending`s that ``track="s3"``
 # saves. With them any process that knows the attempt's name can commit or abort the attempt. They
-# lie in Hadoop's tree (3.4) without its zero-byte markers: a committer reads only ``<path>.pending``, and
-# a marker is one more PUT for each file. (Hadoop's tools ask the marker how long a file of a
-# running JVM is. A file that is opened by path has one: `open_plain`.) All objects carry the job's
-# UUID, so that the tree of another run can be distinguished.
+# lie in Hadoop's tree (3.4) without its zero-byte markers: a committer reads only
+# ``<path>.pending``, and a marker is one more PUT for each file. (Hadoop's tools ask the marker how
+# long a file of a running JVM is. A file that is opened by path has one: `open_plain`.) All objects
+# carry the job's UUID, so that the tree of another run can be distinguished.
 #
 # Invariants:
 #
