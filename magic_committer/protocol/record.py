@@ -401,8 +401,8 @@ class OwnCommit(TaskCommit, frozen=True):
 # The rules that decide ----------------------------------------------------------------------------
 #
 # Pure. Every process that reads a record obeys it: the driver that decided, another driver, a
-# recovery, an abort. So one function, `next_step`, says what follows from a state. Each of its steps is
-# repeatable, and several processes may do it at once (protocol.md, "The job record").
+# recovery, an abort. So one function, `next_step`, says what follows from a state. Each of its
+# steps is repeatable, and several processes may do it at once (protocol.md, "The job record").
 
 
 class Step(Enum):
