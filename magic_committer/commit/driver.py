@@ -208,12 +208,13 @@ class Driver:
         a Hadoop job may be looked at before it is adopted."""
         with Spool() as spool:
             loaded = load_sets(self.runtime, self.job, None, spool)
-            chosen, problems = self._choose(loaded.sets), loaded.problems
+            chosen = spool.accepted = self._choose(loaded.sets)
+            problems = loaded.problems
             problems += [f"{key}: says nowhere whose it is" for key in loaded.nobodys]
             if not problems:
                 if expect is not None:  # a look may find that there is nothing
                     expected(self.job, [one.task for one in chosen], expect)
-                problems = self._check(chosen, spool).problems
+                problems = self._check(spool).problems
         return Prospect(
             tasks=tuple(one.task for one in chosen),
             files=sum(one.files for one in chosen),
@@ -376,7 +377,8 @@ class Driver:
         """Steps 1 to 3: load the sets, check them, store the plan: see `_store_plan`."""
         with self._timed(stats.LOAD_SETS):
             loaded = load_sets(self.runtime, self.job, wanted, spool)
-        accepted, problems = self._choose(loaded.sets), loaded.problems
+        accepted = spool.accepted = self._choose(loaded.sets)
+        problems = loaded.problems
         if loaded.nobodys:
             self._raise_unless_decided(seen, whose_they_are_is_lost(self.job, loaded.nobodys))
         if wanted is None and (accepted or not problems or expect is not None):
@@ -386,17 +388,17 @@ class Driver:
                 self._raise_unless_decided(seen, error)
         elif wanted is not None and len(accepted) < len(loaded.sets):
             problems.append("a pendingset is of another job")
-        checked = Checked() if problems else self._check(accepted, spool)
+        checked = Checked() if problems else self._check(spool)
         problems = problems or checked.problems
         if problems and self.job.adopted:  # nobody can run it again: a person decides
             self._raise_unless_decided(seen, refusal(self.job, problems))
         if problems:
             self._refuse(seen, refusal(self.job, problems))
         self.statistics.add(stats.TASKS_COMPLETED, len(accepted))
-        return self._store_plan(seen, accepted, checked, spool)
+        return self._store_plan(seen, checked, spool)
 
     def _store_plan(
-        self, seen: register.Seen, accepted: Sequence[LoadedSet], checked: Checked, spool: Spool
+        self, seen: register.Seen, checked: Checked, spool: Spool
     ) -> tuple[Publication, ObjectRef, str]:
         """Step 3: look at what the job may meet at its destination, and store the plan. Gives what
         would be published, the stored plan, and the key of the plan that announces the job's
@@ -408,13 +410,10 @@ class Driver:
             with self._timed(stats.SAVE_PLAN):
                 partitions: tuple[str, ...] | None = None
                 if self.job.terms.mode in BY_PARTITION:
-                    keys = (one.key for one in spool.named(accepted))
-                    partitions = partitions_of(self.dest, keys)
+                    partitions = partitions_of(self.dest, (one.key for one in spool.named()))
                     announced = self._announce(partitions)
                     refuse_overlapping_plans(self.runtime, self.job, partitions)
-                plan = make_plan(
-                    self.runtime, self.job, self.in_flight, accepted, checked, spool, partitions
-                )
+                plan = make_plan(self.runtime, self.job, self.in_flight, checked, spool, partitions)
                 ref = store_plan(self.runtime, self.job, plan)
         except BaseException as error:
             # An aborter may have swept before the plan was stored; and nobody decides by it.
@@ -423,8 +422,8 @@ class Driver:
             if isinstance(error, ConflictingJob | DestinationExists):
                 self._refuse(seen, error)
             raise
-        source = partial(spool.uploads, accepted)
-        return self._publication(plan, source, checked.names, stored=False), ref, announced
+        publication = self._publication(plan, spool.uploads, checked.names, stored=False)
+        return publication, ref, announced
 
     def _announce(self, partitions: tuple[str, ...]) -> str:
         """Store what others must know before they look at this job: a plan of its partitions, which
@@ -447,11 +446,10 @@ class Driver:
     def _choose(self, loaded: list[LoadedSet]) -> list[LoadedSet]:
         return choose_attempts(loaded, "" if self.job.adopted else self.job.uuid)
 
-    def _check(self, accepted: Sequence[LoadedSet], spool: Spool) -> Checked:
+    def _check(self, spool: Spool) -> Checked:
         with self._timed(stats.CHECK_UPLOADS):
             return check_uploads(
-                self.runtime, self.job, self.dest, accepted, spool, self.in_flight, self.accept,
-                self._listed,
+                self.runtime, self.job, self.dest, spool, self.in_flight, self.accept, self._listed
             )  # fmt: skip
 
     def _raise_unless_decided(self, seen: register.Seen, error: JobError) -> NoReturn:

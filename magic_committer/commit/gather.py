@@ -29,7 +29,6 @@ from magic_committer.commit.requests import Ahead
 from magic_committer.commit.revert import has_begun
 from magic_committer.commit.sets import (
     Loaded,
-    LoadedSet,
     ReadyUpload,
     RowCheck,
     SetRef,
@@ -134,7 +133,6 @@ def check_uploads(
     runtime: Runtime,
     job: StartedJob,
     dest: Destination,
-    accepted: Sequence[LoadedSet],
     spool: Spool,
     in_flight: int,
     taken_as_is: Collection[str] = (),
@@ -144,12 +142,12 @@ def check_uploads(
     The uploads of keys in ``taken_as_is`` need not be open: the operator says that the present
     objects are right. ``listed``: the open uploads under the destination, if all uploads of the
     sets were made before that listing began."""
-    files = sum(loaded.files for loaded in accepted)
+    files = sum(loaded.files for loaded in spool.accepted)
     checked = Checked(files)
-    checked.files, checked.bytes = files, sum(loaded.bytes for loaded in accepted)
+    checked.files, checked.bytes = files, sum(loaded.bytes for loaded in spool.accepted)
     add, problem_of = checked.names.add_upload, RowCheck(job, dest).problem
     any_long, twice = False, set[str]()
-    for one in spool.named(accepted):
+    for one in spool.named():
         key = one.key
         if (wrong := problem_of(key, one.upload_id, one.token)) is not None:
             checked.problem(wrong)
@@ -157,19 +155,17 @@ def check_uploads(
             twice.add(key)
         any_long = any_long or is_long(key)
     if twice:
-        found = Counter(one.key for one in spool.named(accepted) if one.key in twice)
+        found = Counter(one.key for one in spool.named() if one.key in twice)
         for key, count in found.items():
             if count > 1:
                 checked.problem(f"{key}: {count} files of the job have this destination")
     if not checked.problems:
-        keys = partial(_keys, spool, accepted, taken_as_is)
+        keys = partial(_keys, spool, taken_as_is)
         for problem in chain(
             _too_long(runtime, job, keys() if any_long else ()), not_held(runtime.store, keys)
         ):
             checked.problem(problem)
-        for upload in missing_uploads(
-            runtime, dest, checked, spool.uploads(accepted), in_flight, listed
-        ):
+        for upload in missing_uploads(runtime, dest, checked, spool.uploads(), in_flight, listed):
             if upload.key in taken_as_is:
                 continue
             checked.problem(
@@ -179,10 +175,8 @@ def check_uploads(
     return checked
 
 
-def _keys(
-    spool: Spool, accepted: Sequence[LoadedSet], taken_as_is: Collection[str]
-) -> Iterator[str]:
-    return (one.key for one in spool.named(accepted) if one.key not in taken_as_is)
+def _keys(spool: Spool, taken_as_is: Collection[str]) -> Iterator[str]:
+    return (one.key for one in spool.named() if one.key not in taken_as_is)
 
 
 def _too_long(runtime: Runtime, job: StartedJob, keys: Iterable[str]) -> Iterator[str]:
@@ -368,7 +362,6 @@ def make_plan(
     runtime: Runtime,
     job: StartedJob,
     in_flight: int,
-    accepted: Sequence[LoadedSet],
     checked: Checked,
     spool: Spool,
     partitions: tuple[str, ...] | None,
@@ -382,7 +375,7 @@ def make_plan(
     marker: ObjectRef | None = None
     if mode in REPLACING:
         rewritten = KeySet(checked.files)
-        for one in spool.named(accepted):
+        for one in spool.named():
             rewritten.add(one.key)
         deletes, marker = replaced(runtime, job, partitions, rewritten, in_flight)
     return Plan(
@@ -392,7 +385,8 @@ def make_plan(
         files=checked.files,
         data_bytes=checked.bytes,
         sets=tuple(
-            PlannedSet(one.key[len(tree) :], one.etag, one.task, one.attempt) for one in accepted
+            PlannedSet(one.key[len(tree) :], one.etag, one.task, one.attempt)
+            for one in spool.accepted
         ),
         deletes=deletes,
         partitions=partitions or (),

@@ -370,6 +370,8 @@ class Spool:
         self._file: IO[bytes] = tempfile.SpooledTemporaryFile(  # noqa: SIM115 (closed by __exit__)
             max_size=SPOOL_MEMORY_BYTES_MAX, prefix="magic-committer-"
         )
+        self.accepted: Sequence[LoadedSet] = ()
+        """What the job takes of the sets in it."""
         self._end = 0
         self._is_elsewhere = False
         """The file's place is not its end: something was read."""
@@ -390,16 +392,16 @@ class Spool:
         self._end += len(packed)
         return offset
 
-    def named(self, accepted: Iterable[LoadedSet]) -> Iterator[NamedUpload]:
-        """What is checked of the uploads of sets. One set is unpacked at a time."""
-        for loaded in accepted:
+    def named(self) -> Iterator[NamedUpload]:
+        """What is checked of the accepted sets' uploads. One set is unpacked at a time."""
+        for loaded in self.accepted:
             yield from _NAMES.decode(self._read(loaded))[0]
 
-    def uploads(self, accepted: Sequence[LoadedSet]) -> Uploads:
+    def uploads(self) -> Uploads:
         """Large sets one by one; small ones mixed, `SPREAD_SETS` at a time, one upload of each in
         turn: a task's files often lie in one directory, and S3 limits requests for each prefix."""
-        small = [one for one in accepted if one.packed_bytes <= SPREAD_BYTES_MAX]
-        for loaded in accepted:
+        small = [one for one in self.accepted if one.packed_bytes <= SPREAD_BYTES_MAX]
+        for loaded in self.accepted:
             if loaded.packed_bytes > SPREAD_BYTES_MAX:
                 yield self.read(loaded)
         together = -(-len(small) // SPREAD_SETS)

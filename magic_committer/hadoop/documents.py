@@ -20,7 +20,7 @@ import binascii
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
@@ -81,6 +81,16 @@ def readable(kind: type[T]) -> type[T]:
     that make one at once crash the process (msgspec looks at a kind's fields in Python)."""
     _READERS[kind] = msgspec.json.Decoder(kind)
     return kind
+
+
+def reader_of(kind: Any) -> Callable[[bytes], Any]:
+    """What reads a line of JSON as one of a kind. It raises `DecodeError` or UnicodeDecodeError."""
+    return msgspec.json.Decoder(kind).decode
+
+
+def lines_of(values: Iterable[Any]) -> bytes:
+    """Write values as JSON, a line each."""
+    return _ENCODER.encode_lines(values)
 
 
 class Invalid(Exception):

@@ -23,7 +23,6 @@ from itertools import chain
 from operator import sub
 from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar, overload
 
-import msgspec
 from msgspec import DecodeError, Meta
 
 from magic_committer.errors import FormatError, OptionError, PathError
@@ -263,13 +262,13 @@ class Plan:
         for name, kind in _KINDS.items():
             if (number := len(getattr(self, name))) > kind.rows_max:
                 raise self._too_large("it", number, kind.rows_max, kind.what)
-        head = _Head(
+        head = _PlanHead(
             self.job_id, self.uuid, self.nonce, self.files, self.data_bytes,
             len(self.sets), len(self.deletes), len(self.partitions), self.marker,
         )  # fmt: skip
         sets = ((one.name, one.etag, one.task, one.attempt) for one in self.sets)
         deletes = ((one.key, one.etag, one.modified) for one in self.deletes)
-        data = _ENCODER.encode_lines(
+        data = documents.lines_of(
             chain(({"version": PLAN_VERSION, **plain(head)},), sets, deletes, self.partitions)
         )
         if (longest := _longest(_ends_of(data))) > ROW_BYTES_MAX:
@@ -297,7 +296,7 @@ class Plan:
         with documents.naming(source):
             document = documents.parse(head_bytes, documents.Document, ROW_BYTES_MAX)
         documents.check_version(document, source, PLAN_VERSION, UPGRADE)
-        head = read_fields(_Head, document, source)
+        head = read_fields(_PlanHead, document, source)
         lines = 1
         for name, kind in _KINDS.items():
             if (number := getattr(head, name)) > kind.rows_max:
@@ -330,7 +329,7 @@ Count = Annotated[int, Meta(ge=0, le=INT64_MAX)]
 
 
 @documents.readable
-class _Head(OwnDocument, frozen=True, omit_defaults=False):
+class _PlanHead(OwnDocument, frozen=True, omit_defaults=False):
     """The first line of a plan. ``sets``, ``deletes`` and ``partitions``: how many rows follow."""
 
     job_id: str
@@ -344,12 +343,11 @@ class _Head(OwnDocument, frozen=True, omit_defaults=False):
     marker: ObjectRef | None
 
 
-_ENCODER = msgspec.json.Encoder()
-_SET = msgspec.json.Decoder(tuple[str, str, str, str]).decode
-_REF = msgspec.json.Decoder(tuple[str, str, float]).decode
+_SET = documents.reader_of(tuple[str, str, str, str])
+_REF = documents.reader_of(tuple[str, str, float])
 
 
-class _Kind(NamedTuple):
+class _RowKind(NamedTuple):
     """The rows of one kind: what they are, how many may be read, and what reads one."""
 
     what: str
@@ -358,9 +356,11 @@ class _Kind(NamedTuple):
 
 
 _KINDS = {
-    "sets": _Kind("tasks", PLAN_SETS_MAX, lambda row: PlannedSet(*_SET(row))),
-    "deletes": _Kind("files to be replaced", PLAN_DELETES_MAX, lambda row: ObjectRef(*_REF(row))),
-    "partitions": _Kind("partitions", PLAN_PARTITIONS_MAX, msgspec.json.Decoder(str).decode),
+    "sets": _RowKind("tasks", PLAN_SETS_MAX, lambda row: PlannedSet(*_SET(row))),
+    "deletes": _RowKind(
+        "files to be replaced", PLAN_DELETES_MAX, lambda row: ObjectRef(*_REF(row))
+    ),
+    "partitions": _RowKind("partitions", PLAN_PARTITIONS_MAX, documents.reader_of(str)),
 }
 
 

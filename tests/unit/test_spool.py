@@ -27,6 +27,7 @@ def spooled(spool: Spool, *sizes: int) -> list[LoadedSet]:
         place = spool.append(packed), len(packed)
         key = f"{task}.pendingset"
         accepted.append(LoadedSet(key, "", str(task), "a", "u", 0.0, files, files, *place))
+    spool.accepted = accepted
     return accepted
 
 
@@ -37,7 +38,8 @@ def directories(sets: Uploads) -> list[str]:
 def test_neighbours_are_of_different_tasks() -> None:
     """S3 limits the requests of each prefix, and the files of a task often share one."""
     with Spool() as spool:
-        found = directories(spool.uploads(spooled(spool, *[10] * 20)))
+        spooled(spool, *[10] * 20)
+        found = directories(spool.uploads())
     assert Counter(found) == {f"t/{task}": 10 for task in range(20)}
     assert all(one != two for one, two in pairwise(found))
 
@@ -47,9 +49,9 @@ def test_every_upload_and_every_statistic_is_given_once(sizes: tuple[int, ...]) 
     """Sets of different sizes, empty ones too, are mixed, and nothing is lost or given twice."""
     with Spool() as spool:
         sets = spooled(spool, *sizes)
-        keys = Counter(upload.key for uploads, _ in spool.uploads(sets) for upload in uploads)
-        told = Counter(name for _, said in spool.uploads(sets) for name in said["counters"])
-        named = [(one.key, one.upload_id, one.token) for one in spool.named(sets)]
+        keys = Counter(upload.key for uploads, _ in spool.uploads() for upload in uploads)
+        told = Counter(name for _, said in spool.uploads() for name in said["counters"])
+        named = [(one.key, one.upload_id, one.token) for one in spool.named()]
         assert named == [one[:3] for two in sets for one in spool.read(two)[0]]
         (last,) = spooled(spool, 1)  # behind what was read
         assert spool.read(last)[1] == {"counters": {"task 0": 1}}
@@ -71,12 +73,12 @@ def test_large_sets_are_unpacked_one_by_one(monkeypatch: pytest.MonkeyPatch) -> 
         sets = spooled(spool, *[50] * 20, 100)
         monkeypatch.setattr(loading, "SPREAD_BYTES_MAX", sets[0].packed_bytes + 50)
         most = 0
-        for _, _ in spool.uploads(sets):
+        for _, _ in spool.uploads():
             most, read[:] = max(most, len(read)), []
     assert 1 < most <= SPREAD_SETS
     with Spool() as spool:
         sets = spooled(spool, *[50] * 5)
         monkeypatch.setattr(loading, "SPREAD_BYTES_MAX", 10)
-        for _, _ in spool.uploads(sets):
+        for _, _ in spool.uploads():
             assert len(read) == 1
             read.clear()
