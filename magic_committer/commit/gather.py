@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
-from msgspec import structs
-
 from magic_committer.commit import requests
 from magic_committer.commit.conflict import refuse_existing_data, replaced
 from magic_committer.commit.outcome import end
@@ -259,14 +257,12 @@ class Prospect:
 def refuse_other_terms(job: StartedJob, record: JobRecord) -> None:
     """Refuse a handle whose terms are not those of the job's record: everyone obeys the record.
     Pure."""
-    if job.terms == record.terms:
-        return
-    mine, theirs = structs.asdict(job.terms), structs.asdict(record.terms)
     differ = [
-        f"{name} {own!r}, and the record {theirs[name]!r}"
-        for name, own in mine.items()
-        if own != theirs[name]
+        f"{name} {own!r}, and the record {theirs!r}"
+        for name, own, theirs in job.terms.differing(record.terms)
     ]
+    if not differ:
+        return
     raise OptionError(
         f"job {job.id!r}: this handle says {'; '.join(differ)}: it was edited, or is an old one",
         hint="Nothing was done. Use a handle that says what the record says",

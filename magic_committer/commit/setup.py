@@ -163,14 +163,11 @@ def _refuse_other_terms(record: JobRecord, terms: Terms, dest: Destination) -> N
         raise JobExists(
             f"job {record.id!r} under {dest.url} is Hadoop's, adopted", job_id=record.id
         )
-    there = structs.asdict(record.terms)
-    other = {name: value for name, value in there.items() if value != getattr(terms, name)}
+    other = record.terms.differing(terms)
     if not other:
         return
-    differ = "; ".join(
-        f"{name}={value!r}, not {getattr(terms, name)!r}" for name, value in other.items()
-    )
-    same = ", ".join(f"{name}={value!r}" for name, value in other.items())
+    differ = "; ".join(f"{name}={there!r}, not {given!r}" for name, there, given in other)
+    same = ", ".join(f"{name}={there!r}" for name, there, _ in other)
     raise JobExists(
         f"job {record.id!r} under {dest.url} was started with other terms: it has {differ}",
         job_id=record.id,

@@ -163,6 +163,12 @@ class Terms(OwnDocument, frozen=True):
             if getattr(self, name) not in allowed:
                 raise OptionError(f"{name}={getattr(self, name)!r} is none of {', '.join(allowed)}")
 
+    def differing(self, other: Terms) -> list[tuple[str, Any, Any]]:
+        """The terms in which two jobs differ: each with this value and the other one."""
+        names = self.__struct_fields__
+        pairs = ((name, getattr(self, name), getattr(other, name)) for name in names)
+        return [pair for pair in pairs if pair[1] != pair[2]]
+
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "mode": get_args(Mode),
