@@ -15,7 +15,6 @@ names.
 from __future__ import annotations
 
 import logging
-import re
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -35,7 +34,6 @@ from magic_committer.hadoop.documents import (
 )
 from magic_committer.hadoop.manifests import EXTRA_ATTEMPT, EXTRA_JOB, EXTRA_TASK, decode_set
 from magic_committer.hadoop.paths import (
-    COMMITTERS_OWN,
     Destination,
     check_name,
     owner_of,
@@ -75,9 +73,6 @@ RUN_CHARS_MAX = 24
 """Characters of one run of sizes: 13 digits, a star, 5 digits, and some more."""
 
 _ALGORITHMS = frozenset(get_args(ChecksumAlgorithm))
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=-]*\Z")
-DIRECTORIES_MAX = 10_000
-"""How many directories a `RowCheck` remembers."""
 
 
 class ReadyUpload(NamedTuple):
@@ -179,18 +174,13 @@ def _known(algorithm: str | None, value: str | None) -> Checksum | None:
 
 
 class RowCheck:
-    """What one upload of a job must be, before anything becomes visible.
-
-    A plain name in a directory that was found right needs no look of its own: most files of a job
-    share few directories."""
+    """What one upload of a job must be, before anything becomes visible."""
 
     def __init__(self, job: StartedJob, dest: Destination) -> None:
         self._job = job
         self._dest = dest
         self._token = f"{job.uuid}."
         self._waits = job.waits and job.paths.task_attempts[len(dest.prefix) :]
-        self._right: set[str] = set()
-        """Directories in which a plain name is right."""
 
     def problem(self, key: str, upload_id: str, token: str) -> str | None:
         """What is wrong with an upload; None if nothing is."""
@@ -199,18 +189,6 @@ class RowCheck:
             if waiting is None or not waiting[0].startswith(self._waits):
                 return f"{key}: its upload {upload_id!r} is no file of a task of this job"
             token = self._token
-        name = key.rpartition("/")[2]
-        if not _PLAIN_NAME.match(name) or name.endswith(COMMITTERS_OWN):
-            return self._look(key, token)
-        directory = key[: -len(name)]
-        if directory in self._right and token.startswith(self._token):
-            return None
-        problem = self._look(key, token)
-        if problem is None and len(self._right) < DIRECTORIES_MAX:
-            self._right.add(directory)
-        return problem
-
-    def _look(self, key: str, token: str) -> str | None:
         if not self._dest.contains(key):
             return f"{key}: lies outside the destination {self._dest.url}"
         try:

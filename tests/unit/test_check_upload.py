@@ -32,16 +32,8 @@ UPLOAD = ReadyUpload("t/a.csv", "id", f"{UUID}.a.0")
 
 
 def wrong(job: StartedJob = JOB, **changes: Any) -> str:
-    """What is wrong with an upload that is changed so. Whether its directory was found right before
-    makes no difference."""
-    changed = UPLOAD._replace(**changes)
-    row = changed[:3]
-    alone, after = RowCheck(job, DEST), RowCheck(job, DEST)
-    for key in (f"{changed.key.rpartition('/')[0]}/other", UPLOAD.key):
-        after.problem(key, "id", UPLOAD.token)
-    problem = alone.problem(*row)
-    assert after.problem(*row) == problem
-    return problem or ""
+    """What is wrong with an upload that is changed so."""
+    return RowCheck(job, DEST).problem(*UPLOAD._replace(**changes)[:3]) or ""
 
 
 @pytest.mark.parametrize("key", ["other/a.csv", "t2/a.csv", "a.csv"])
