@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from operator import sub
-from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar, overload
+from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar
 
 from msgspec import DecodeError, Meta
 
@@ -159,8 +159,8 @@ ROW_BYTES_MAX = 8 * 1024
 """Bytes of one line. A key has at most 1,024 bytes, an id 128."""
 
 
-class Rows(Sequence[T]):
-    """Rows of one kind in the bytes of their plan. Equal to every sequence of equal rows.
+class Rows(Collection[T]):
+    """Rows of one kind in the bytes of their plan. Equal to every collection of equal rows.
     ``ends``: where each line of the plan ends; the first row is behind the line ``first``."""
 
     def __init__(
@@ -168,29 +168,21 @@ class Rows(Sequence[T]):
     ) -> None:
         self._data = data
         self._ends = ends
-        self._first = first
-        self._number = number
+        self._lines = range(first, first + number)
         self._make = make
 
     def __len__(self) -> int:
-        return self._number
-
-    @overload
-    def __getitem__(self, index: int) -> T: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[T, ...]: ...
-    def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
-        at = range(self._first, self._first + self._number)[index]
-        return self._row(at) if isinstance(at, int) else tuple(map(self._row, at))
+        return len(self._lines)
 
     def __iter__(self) -> Iterator[T]:
-        return map(self._row, range(self._first, self._first + self._number))
+        data, ends = self._data, self._ends
+        return (self._make(data[ends[line] : ends[line + 1]]) for line in self._lines)
 
-    def _row(self, line: int) -> T:
-        return self._make(self._data[self._ends[line] : self._ends[line + 1]])
+    def __contains__(self, row: object) -> bool:
+        return any(one == row for one in self)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Sequence) or len(self) != len(other):
+        if not isinstance(other, Collection) or len(self) != len(other):
             return False
         return all(one == two for one, two in zip(self, other, strict=True))
 
@@ -250,8 +242,8 @@ class Plan:
     nonce: str
     files: int
     data_bytes: int
-    sets: Sequence[PlannedSet]
-    deletes: Sequence[ObjectRef] = ()
+    sets: Collection[PlannedSet]
+    deletes: Collection[ObjectRef] = ()
     partitions: tuple[str, ...] = ()
     marker: ObjectRef | None = None
 
