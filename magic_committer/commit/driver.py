@@ -67,7 +67,7 @@ from magic_committer.commit.outcome import (
 )
 from magic_committer.commit.probe import need
 from magic_committer.commit.publish import Conflict, Publication
-from magic_committer.commit.register import finish, marker_ref, tidies
+from magic_committer.commit.register import BATCHES_PER_LOOK, finish, marker_ref
 from magic_committer.commit.requests import Ahead
 from magic_committer.commit.revert import mark_begun, refuse_if_published, undo_all, what_stays
 from magic_committer.commit.sets import (
@@ -765,7 +765,8 @@ class Driver:
     def _finish(
         self, seen: register.Seen, outcome: str, may_remove: bool, warnings: list[str]
     ) -> State:
-        look = tidies(self.role, self.batch)
+        batch = self.batch
+        look = self.role == "driver" and (batch is None or batch.number % BATCHES_PER_LOOK == 0)
         return finish(self.runtime, seen, outcome, may_remove, warnings, look=look)
 
     def _report(

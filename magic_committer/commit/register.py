@@ -68,7 +68,6 @@ from magic_committer.hadoop.paths import (
     JobPaths,
 )
 from magic_committer.hadoop.statistics import Statistics
-from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.plan import Plan
 from magic_committer.protocol.record import (
     JOB_METADATA,
@@ -423,11 +422,6 @@ def age_of(seen_at: float, since: float) -> float:
     second would take a job for dead that gives five signs of life in a second.
     """
     return max(0.0, seen_at - since - GRAIN_SECONDS)
-
-
-def tidies(role: str, batch: StreamBatch | None) -> bool:
-    """Whether who ends a job, in this role, looks at other closed records. Pure."""
-    return role == "driver" and (batch is None or batch.number % BATCHES_PER_LOOK == 0)
 
 
 def finish(
