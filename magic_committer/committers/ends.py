@@ -28,8 +28,9 @@ import logging
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from magic_committer.commit.fence import AttemptSet, Fence
@@ -58,6 +59,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("magic_committer")
 
 
+class Doing(Enum):
+    """A call that ends an attempt or changes it, with what is done to the attempt."""
+
+    COMMIT = "committed"
+    ABORT = "aborted"
+    DISCARD = "changed: a file is discarded"
+
+
 class Turns:
     """The phase of one handle's attempt, and the calls that may change it. ``phase`` is changed
     only in a turn; ``lock`` is held for steps between which no turn may begin."""
@@ -66,35 +75,17 @@ class Turns:
         self.phase = Phase.OPEN
         self.lock = threading.RLock()
         self._set = attempt_set
-        self._committing: set[object] = set()
-        self._aborting: set[object] = set()
-        self._discarding: set[object] = set()
-
-    @property
-    def discarding(self) -> bool:
-        """Whether a call discards a file now."""
-        return bool(self._discarding)
-
-    def commit(self) -> AbstractContextManager[None]:
-        """The only turn of a commit."""
-        return self._turn(self._committing, self._check_commit)
-
-    def abort(self) -> AbstractContextManager[None]:
-        """A turn of an abort."""
-        return self._turn(self._aborting, self._check_abort)
-
-    def discard(self) -> AbstractContextManager[None]:
-        """A turn of a call that takes a file out of the attempt."""
-        return self._turn(self._discarding, self.check_open)
+        self._going: dict[Doing, set[object]] = {doing: set() for doing in Doing}
 
     @contextmanager
-    def _turn(self, going: set[object], check: Callable[[], None]) -> Iterator[None]:
-        me = object()
+    def take(self, doing: Doing) -> Iterator[None]:
+        """A turn of a call."""
+        me, going = object(), self._going[doing]
         try:
             with self.lock:
                 going.add(me)  # first this, then the look
                 try:
-                    check()
+                    self._check(doing)
                 except TaskFailed:
                     going.discard(me)  # a call that is refused disturbs none that runs
                     raise
@@ -102,19 +93,17 @@ class Turns:
         finally:
             going.discard(me)
 
-    def _check_commit(self) -> None:
-        if len(self._committing) > 1:
-            raise self.busy("committed")
-        if self._aborting:
-            raise self.busy("aborted")
-        if self._discarding:
-            raise self.busy("changed: a file is discarded")
-        if self.phase is Phase.ABORTED:
-            raise self._set.failed(" is aborted, it cannot be committed")
-
-    def _check_abort(self) -> None:
-        if self._committing:
-            raise self.busy("committed")
+    def _check(self, doing: Doing) -> None:
+        if doing is Doing.DISCARD:
+            self.check_open()
+        elif doing is Doing.ABORT:
+            self.refuse(Doing.COMMIT)
+        else:
+            self.refuse(Doing.COMMIT, beside=1)
+            self.refuse(Doing.ABORT)
+            self.refuse(Doing.DISCARD)
+            if self.phase is Phase.ABORTED:
+                raise self._set.failed(" is aborted, it cannot be committed")
 
     def check_open(self, *, awaited: bool = False) -> None:
         """Raise TaskFailed unless the attempt takes files: it is open, and nobody is ending it.
@@ -123,22 +112,23 @@ class Turns:
         with self.lock:
             if self.phase is not Phase.OPEN:
                 what = self.phase.value
-            elif self._committing and not awaited:
+            elif self._going[Doing.COMMIT] and not awaited:
                 what = "being committed"
-            elif self._aborting:
+            elif self._going[Doing.ABORT]:
                 what = "being aborted"
             else:
                 return
         raise self._set.failed(f" is {what}, it takes no more files", CLOSE_FIRST)
 
-    def busy(self, doing: str) -> TaskFailed:
-        """The error of a call that may not run beside another one, which is ``doing`` that."""
-        return self._set.failed(
-            f" is being {doing}, by another thread or by what a signal"
-            " handler has interrupted: nothing was done",
-            "Wait until that call has returned. An attempt that it has committed is undone by"
-            " job.abort(), or left out of job.commit(...)",
-        )
+    def refuse(self, doing: Doing, beside: int = 0) -> None:
+        """Raise TaskFailed if more than so many such calls run now."""
+        if len(self._going[doing]) > beside:
+            raise self._set.failed(
+                f" is being {doing.value}, by another thread or by what a signal handler has"
+                " interrupted: nothing was done",
+                "Wait until that call has returned. An attempt that it has committed is undone by"
+                " job.abort(), or left out of job.commit(...)",
+            )
 
 
 class TaskAttempt(ABC):
@@ -256,7 +246,7 @@ class TaskAttempt(ABC):
         if self.result is not None:
             return self.result
         self.check_process("committing it")
-        with patient(), self._turns.commit():
+        with patient(), self._turns.take(Doing.COMMIT):
             return self.result or self._commit(driver)
 
     def _commit(self, driver: bool) -> TaskCommit:
@@ -293,7 +283,7 @@ class TaskAttempt(ABC):
         else was tried; the job's sweep continues the work. If the attempt is committed or may be,
         nothing is undone."""
         self.check_process("aborting it")
-        with patient(), self._turns.abort():
+        with patient(), self._turns.take(Doing.ABORT):
             self._abort()
 
     def _abort_after(self, error: BaseException) -> None:

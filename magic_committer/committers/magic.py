@@ -21,7 +21,7 @@ from magic_committer.commit.probe import refuse_long_element
 from magic_committer.commit.requests import AtOnce, Start
 from magic_committer.commit.sets import etag_of, to_pending
 from magic_committer.committers.base import Committer
-from magic_committer.committers.ends import TaskAttempt, Turns
+from magic_committer.committers.ends import Doing, TaskAttempt, Turns
 from magic_committer.committers.saved import RetriedCreates, SavedFiles, remove_all
 from magic_committer.errors import MagicError, OptionError, TaskFailed
 from magic_committer.hadoop import statistics
@@ -319,8 +319,8 @@ class Attempt(TaskAttempt):
         """Let other processes commit the attempt from now on: its files then look whether one
         has."""
         self._saved.share()
-        if self._turns.discarding:  # which may have looked before: both look after they have shown
-            raise self._turns.busy("changed: a file is discarded")
+        # A call that discards may have looked before: both look after they have shown themselves.
+        self._turns.refuse(Doing.DISCARD)
 
     # Writing --------------------------------------------------------------------------------------
 
@@ -437,7 +437,7 @@ class Attempt(TaskAttempt):
         """Take a file out of the attempt, open or closed, and abort its upload. After a StoreError
         the file is out of the attempt, or not: call it again."""
         self.check_process("discarding a file")
-        with patient(), self._turns.discard():
+        with patient(), self._turns.take(Doing.DISCARD):
             file = self._files.get(name)
             if file is None:
                 raise self._has_no(name)

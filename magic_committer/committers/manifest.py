@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Protocol, Self, TypeV
 from magic_committer.commit import revert
 from magic_committer.commit.fence import AtKey, names
 from magic_committer.committers.base import Committer
-from magic_committer.committers.ends import TaskAttempt
+from magic_committer.committers.ends import Doing, TaskAttempt
 from magic_committer.errors import (
     FormatError,
     MagicError,
@@ -328,7 +328,7 @@ class TreeAttempt(TaskAttempt):
         StoreError. Afterwards the name is free. What may still be there after a StoreError the
         commit removes, and does not publish."""
         self.check_process("discarding a file")
-        with patient(), self._turns.discard():
+        with patient(), self._turns.take(Doing.DISCARD):
             with self._turns.lock:
                 file = self._own(name)
                 opened = file.state is FileState.OPEN and isinstance(file, TreeFile)
@@ -347,7 +347,7 @@ class TreeAttempt(TaskAttempt):
         self.check_process("renaming a file")
         new = self._stored_name(new, unique, Attributes())
         source, target = f"{self._root}/{name}", f"{self._root}/{new}"
-        with patient(), self._turns.discard(), self._turns.lock:
+        with patient(), self._turns.take(Doing.DISCARD), self._turns.lock:
             file = self._own(name)
             if file.state is not FileState.PENDING:
                 raise PathError(
