@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple, get_args
 from urllib.parse import quote, unquote
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from magic_committer.errors import PathError
 from magic_committer.hadoop import documents
@@ -60,8 +60,6 @@ _HADOOPS = {
     "attempt": "taskAttemptID",
     "directory": "taskAttemptDir",
 }
-ABSENT = 0
-"""Hadoop's ``EntryStatus``: nothing was at a directory's place when the task was committed."""
 
 
 class ManifestFile(NamedTuple):
@@ -80,7 +78,6 @@ class TaskManifest:
     Attributes:
         job_id: the job's id; Hadoop's own is the MapReduce job's.
         uuid: the job's UUID; "" if Hadoop wrote it.
-        directories: further directories to be made, relative to the destination.
         statistics: the task's counters.
     """
 
@@ -89,7 +86,6 @@ class TaskManifest:
     task: str
     attempt: str
     files: tuple[ManifestFile, ...] = ()
-    directories: tuple[str, ...] = ()
     statistics: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -102,17 +98,10 @@ class _MovedFile(Struct, frozen=True, gc=False, omit_defaults=True):
     e: str | None = ""
 
 
-class _NewDirectory(Struct, frozen=True, gc=False):
-    """A directory to be made, what was there, and how deep it is."""
-
-    d: Text
-    t: Any = None
-    l: Any = None  # noqa: E741 (Hadoop's name)
-
-
 @documents.readable
 class _ManifestFields(Struct, frozen=True, kw_only=True, rename=_HADOOPS):
-    """A manifest as it is written."""
+    """A manifest as it is written. ``directories`` are those that its files need, as a rule: a
+    rename makes them anyhow."""
 
     extra_data: dict[str, Any] | None = None
     type: ManifestType
@@ -123,7 +112,7 @@ class _ManifestFields(Struct, frozen=True, kw_only=True, rename=_HADOOPS):
     attempt: Text
     directory: str | None = None
     files: list[_MovedFile] | None = None
-    directories: list[_NewDirectory] | None = None
+    directories: list[Raw] | None = None
     iostatistics: dict[str, Any] | None = None
 
 
@@ -146,10 +135,7 @@ def encode_manifest(manifest: TaskManifest, root: str, attempt_directory: str) -
         attempt=manifest.attempt,
         directory=base,
         files=files,
-        directories=[
-            _NewDirectory(uri_of(root, path), ABSENT, path.count("/") + 1)
-            for path in manifest.directories
-        ],
+        directories=[],
         iostatistics=dict(manifest.statistics),
     )  # fmt: skip
     with documents.naming("its manifest"):
@@ -172,11 +158,6 @@ def decode_manifest(data: bytes, root: str, tasks: str, source: str) -> TaskMani
             _file(entry, number, root, prefix, base, home)
             for number, entry in enumerate(document.files or ())
         )
-        directories = []
-        for number, entry in enumerate(document.directories or ()):
-            place = f"directories[{number}].d"
-            directories.append(path_of(root, entry.d, place))
-            _checked(place, check_file_name, directories[-1])
     uuid = (document.extra_data or {}).get(EXTRA_JOB, "")
     return TaskManifest(
         document.job_id,
@@ -184,7 +165,6 @@ def decode_manifest(data: bytes, root: str, tasks: str, source: str) -> TaskMani
         document.task,
         attempt,
         files,
-        tuple(directories),
         document.iostatistics or {},
     )
 
