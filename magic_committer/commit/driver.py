@@ -551,7 +551,7 @@ class Driver:
             what = "though all its files are visible its record does not say so yet"
             failure = incomplete(self.job, what, error)
             failure.__cause__ = error
-            return register.Swapped(False, self._moved_on(seen, failure))
+            return register.Swapped(False, self._moved_on(failure))
 
     # Forward: steps 5 to 8 ------------------------------------------------------------------------
 
@@ -623,13 +623,13 @@ class Driver:
                     swapped = self._swap_to_completed(seen)
                     now, just_now = swapped.now, swapped.won
                 else:
-                    now = self._moved_on(seen, failure)
+                    now = self._moved_on(failure)
             state, swept = self._go_on(now, publication, may_remove, just_now)
         except Conflict as conflict:
             return self._revert_after(str(conflict), seen, publication.source)
         return self._report("committed", state, decider, swept, publication.warnings, publication)
 
-    def _moved_on(self, seen: register.Seen, failure: CommitIncomplete) -> register.Seen | None:
+    def _moved_on(self, failure: CommitIncomplete) -> register.Seen | None:
         """The record, if another process has moved it on: then what this one could not do says
         nothing. Otherwise the failure is raised."""
         try:

@@ -117,7 +117,9 @@ class Publication:
                     key = upload.key
                     if completion is Completion.DONE:
                         unanswered_run = 0
-                        self._is_visible(upload)
+                        self._visible += 1
+                        told = Progress("complete", self._visible, self.plan.files, "files")
+                        self.runtime.progress(told)
                         continue
                     if completion is Completion.CONFLICT and key not in self.accept:
                         raise Conflict(key)
@@ -138,10 +140,6 @@ class Publication:
         failure = not_all_visible(self.job, first_error, left)
         failure.__cause__ = first_error
         return failure
-
-    def _is_visible(self, upload: ReadyUpload) -> None:
-        self._visible += 1
-        self.runtime.progress(Progress("complete", self._visible, self.plan.files, "files"))
 
     def _distrusts(self) -> bool:
         """Whether a 200 to Complete is not enough. There are two cases: the store is not known to

@@ -500,13 +500,6 @@ class Destination:
             raise PathError(f"the key {shown(key)} is not below {self.url}")
         return key[len(self.prefix) :]
 
-    def job_id_of(self, key: str) -> str | None:
-        """The id of the job whose directory holds a key; None if this library could not have made
-        the id."""
-        directory, slash, _ = key.removeprefix(self.jobs_prefix).partition("/")
-        below = key.startswith(self.jobs_prefix) and slash
-        return directory if below and _is_id(directory) else None
-
 
 def _refuse_control(place: str, elements: Iterable[str]) -> None:
     for element in filter(is_control_element, elements):
