@@ -474,13 +474,8 @@ def _end_of(
         if looks or answer.attempts > 1:
             return (yield from _look_after(runtime, upload, answer)), False
         return (Completion.DONE, None), False
-    conflict = conflicts(answer, if_none_match)
+    conflict = if_none_match and isinstance(answer, PreconditionFailed | WriteConflict)
     return (yield from _settle(runtime, upload, answer, conflict)), conflict
-
-
-def conflicts(error: StoreError, if_none_match: bool) -> bool:
-    """Whether a conditional Complete met another object, by the store's answer. Pure."""
-    return if_none_match and isinstance(error, PreconditionFailed | WriteConflict)
 
 
 def is_final(error: StoreError) -> bool:

@@ -288,10 +288,6 @@ def _beyond(value: Any, field: str) -> Iterator[str]:
         yield field
 
 
-def _is_int64(value: object) -> bool:
-    return type(value) is int and INT64_MIN <= value <= INT64_MAX
-
-
 _WORDS = {
     "bool": "true or false",
     "int": "a whole number",
@@ -314,7 +310,10 @@ def _wrong(message: str, document: Any) -> Invalid:
     for name, index, anything in _STEP.findall(path):
         if anything:
             texts = "Expected `str`" in what
-            right = (isinstance(v, str) if texts else _is_int64(v) for v in value.values())
+            right = (
+                isinstance(v, str) if texts else type(v) is int and INT64_MIN <= v <= INT64_MAX
+                for v in value.values()
+            )
             name = next((name for name, fine in zip(value, right, strict=True) if not fine), "")
         field += f"[{index}]" if index else f".{name}"
         try:

@@ -520,14 +520,9 @@ def choose_attempts(candidates: Iterable[C], uuid: str) -> list[C]:
     for candidate in candidates:
         if candidate.uuid != uuid:
             continue
-        best = newest.get(candidate.task)
-        if best is None or _recency(candidate) > _recency(best):
-            newest[candidate.task] = candidate
+        rivals = (newest.get(candidate.task, candidate), candidate)
+        newest[candidate.task] = max(rivals, key=lambda one: (one.last_modified, one.key))
     return [newest[task] for task in sorted(newest)]
-
-
-def _recency(candidate: Candidate) -> tuple[float, str]:
-    return candidate.last_modified, candidate.key
 
 
 @dataclass(frozen=True, slots=True)
