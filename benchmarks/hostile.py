@@ -12,8 +12,8 @@ import sys
 
 MiB = 1024**2
 PLAN = (
-    b'{"version":2,"job_id":"j","uuid":"%032d","nonce":"n","files":1,"bytes":1,"sets":[%b],'
-    b'"deletes":[%b],"partitions":[],"marker":null}'
+    b'{"version":3,"job_id":"j","uuid":"%032d","nonce":"n","files":1,"bytes":1,"sets":%d,'
+    b'"deletes":%d,"partitions":0,"marker":null}\n'
 )
 SET = b'{"version":3,"jobId":"j","commits":[],"x":[%b]}'
 READ = """
@@ -49,7 +49,7 @@ def real_plan(sets: int, deletes: int) -> bytes:
         b"1700000000.0]" % (n % 28, n, n, n)
         for n in range(deletes)
     )
-    return PLAN % (0, b",".join(tasks), b",".join(files))
+    return PLAN % (0, sets, deletes) + b"".join(row + b"\n" for row in (*tasks, *files))
 
 
 def cases() -> dict[str, tuple[str, bytes]]:
@@ -57,10 +57,13 @@ def cases() -> dict[str, tuple[str, bytes]]:
     found = {"a plan of 100,000 tasks, 1,000,000 deletes": ("plan", real_plan(100_000, 1_000_000))}
     for size in (34_000_000, 209_000_000):
         for name, filling in (("[],", b"[],"), ('{"a":1},', b'{"a":1},')):
-            data = PLAN % (0, filling * (size // len(filling)) + b"[]", b"")
+            data = PLAN % (0, 1, 0) + filling * (size // len(filling)) + b"\n"
             found[f"a plan of `{name}`, {size // 10**6} MB"] = ("plan", data)
-        rows = b'["t/a","e",1],' * (size // 14) + b'["t/a","e",1]'
-        found[f"a plan of short deletes, {size // 10**6} MB"] = ("plan", PLAN % (0, b"", rows))
+        rows = min(size // 14, 2_000_000)
+        found[f"a plan of short deletes, {size // 10**6} MB"] = (
+            "plan",
+            PLAN % (0, 0, rows) + b'["t/a","e",1]\n' * rows,
+        )
     found["a pendingset of `[],`, 32 MB"] = ("set", SET % (b"[]," * 10_600_000 + b"[]"))
     names = b",".join(b'"%09x":"x"' % n for n in range(2_000_000))
     found["a pendingset of names, 32 MB"] = ("set", SET % (b"{%b}" % names))

@@ -292,7 +292,7 @@ def _until_swept(home: _At, job: StartedJob, other: register.Seen) -> Iterator[N
         raise _conflict(job, other, what, home.dest) from error
     except NotFound as missing:
         assert other.record.plan is not None
-        for _ in _looks(home.runtime):
+        for _ in again(home.runtime.clock, YIELD_LOOKS_MAX, YIELD_PAUSE_SECONDS):
             try:
                 home.runtime.store.head(other.record.plan.key)
             except NotFound:
@@ -362,7 +362,7 @@ def _refuse_rivals(
     ``rivals`` gives what a live job does, for the error; None if it is no rival. ``tidy``: delete
     old closed records at the first look."""
     refusal: ConflictingJob | None = None
-    for number in _looks(runtime):
+    for number in again(runtime.clock, YIELD_LOOKS_MAX, YIELD_PAUSE_SECONDS):
         own: register.Seen | None = None
         refusal = None
         for other in _live_others(runtime, job, tidy=tidy and not number):
@@ -381,11 +381,6 @@ def _refuse_rivals(
             return
     assert refusal is not None
     raise refusal
-
-
-def _looks(runtime: Runtime) -> Iterator[int]:
-    """The number of each look at what another job is about to end."""
-    return again(runtime.clock, YIELD_LOOKS_MAX, YIELD_PAUSE_SECONDS)
 
 
 def _yields(other: register.Seen, own: register.Seen | None) -> bool:

@@ -30,7 +30,7 @@ After the decision:
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -67,18 +67,17 @@ from magic_committer.commit.outcome import (
 )
 from magic_committer.commit.probe import need
 from magic_committer.commit.publish import Conflict, Publication
-from magic_committer.commit.register import finish, marker_ref, tidies
+from magic_committer.commit.register import BATCHES_PER_LOOK, finish, marker_ref
 from magic_committer.commit.requests import Ahead
 from magic_committer.commit.revert import mark_begun, refuse_if_published, undo_all, what_stays
 from magic_committer.commit.sets import (
     LoadedSet,
-    Source,
     Spool,
-    SpooledSource,
-    StoredSource,
+    Uploads,
     drop_plan,
     load_plan,
     store_plan,
+    stored_uploads,
 )
 from magic_committer.commit.setup import decider
 from magic_committer.commit.sweep import Swept, job_records, sweep
@@ -163,7 +162,6 @@ class Driver:
         self._listed: Ahead[UploadPage] | None = None
         self._stage: Stage = "unread"
         self._begun = State.RUNNING  # the state that it publishes from
-        self.ledgers = stream.Ledgers(runtime, self.dest)
         self.statistics = Statistics()
         self._timed = partial(self.statistics.timed, clock=runtime.clock)
         self._started = runtime.clock.monotonic()
@@ -210,12 +208,13 @@ class Driver:
         a Hadoop job may be looked at before it is adopted."""
         with Spool() as spool:
             loaded = load_sets(self.runtime, self.job, None, spool)
-            chosen, problems = self._choose(loaded.sets), loaded.problems
+            chosen = spool.accepted = self._choose(loaded.sets)
+            problems = loaded.problems
             problems += [f"{key}: says nowhere whose it is" for key in loaded.nobodys]
             if not problems:
                 if expect is not None:  # a look may find that there is nothing
                     expected(self.job, [one.task for one in chosen], expect)
-                problems = self._check(chosen, spool).problems
+                problems = self._check(spool).problems
         return Prospect(
             tasks=tuple(one.task for one in chosen),
             files=sum(one.files for one in chosen),
@@ -345,7 +344,7 @@ class Driver:
             settle = partial(stream.settle_claim, self.job, self.batch, look=self._claimant)
             with self._timed(stats.CLAIM_BATCH):
                 if not stream.claim_batch(
-                    self.ledgers, self.job, self.batch, settle, self.checkpoint
+                    self.runtime, self.job, self.batch, settle, self.checkpoint
                 ):
                     return self._skip(seen)
         with self._timed(stats.COMMIT_JOB), Spool() as spool:
@@ -378,7 +377,8 @@ class Driver:
         """Steps 1 to 3: load the sets, check them, store the plan: see `_store_plan`."""
         with self._timed(stats.LOAD_SETS):
             loaded = load_sets(self.runtime, self.job, wanted, spool)
-        accepted, problems = self._choose(loaded.sets), loaded.problems
+        accepted = spool.accepted = self._choose(loaded.sets)
+        problems = loaded.problems
         if loaded.nobodys:
             self._raise_unless_decided(seen, whose_they_are_is_lost(self.job, loaded.nobodys))
         if wanted is None and (accepted or not problems or expect is not None):
@@ -388,17 +388,17 @@ class Driver:
                 self._raise_unless_decided(seen, error)
         elif wanted is not None and len(accepted) < len(loaded.sets):
             problems.append("a pendingset is of another job")
-        checked = Checked() if problems else self._check(accepted, spool)
+        checked = Checked() if problems else self._check(spool)
         problems = problems or checked.problems
         if problems and self.job.adopted:  # nobody can run it again: a person decides
             self._raise_unless_decided(seen, refusal(self.job, problems))
         if problems:
             self._refuse(seen, refusal(self.job, problems))
         self.statistics.add(stats.TASKS_COMPLETED, len(accepted))
-        return self._store_plan(seen, accepted, checked, spool)
+        return self._store_plan(seen, checked, spool)
 
     def _store_plan(
-        self, seen: register.Seen, accepted: Sequence[LoadedSet], checked: Checked, spool: Spool
+        self, seen: register.Seen, checked: Checked, spool: Spool
     ) -> tuple[Publication, ObjectRef, str]:
         """Step 3: look at what the job may meet at its destination, and store the plan. Gives what
         would be published, the stored plan, and the key of the plan that announces the job's
@@ -410,12 +410,10 @@ class Driver:
             with self._timed(stats.SAVE_PLAN):
                 partitions: tuple[str, ...] | None = None
                 if self.job.terms.mode in BY_PARTITION:
-                    partitions = partitions_of(self.dest, spool.keys(accepted))
+                    partitions = partitions_of(self.dest, (one.key for one in spool.named()))
                     announced = self._announce(partitions)
                     refuse_overlapping_plans(self.runtime, self.job, partitions)
-                plan = make_plan(
-                    self.runtime, self.job, self.in_flight, accepted, checked, spool, partitions
-                )
+                plan = make_plan(self.runtime, self.job, self.in_flight, checked, spool, partitions)
                 ref = store_plan(self.runtime, self.job, plan)
         except BaseException as error:
             # An aborter may have swept before the plan was stored; and nobody decides by it.
@@ -424,17 +422,15 @@ class Driver:
             if isinstance(error, ConflictingJob | DestinationExists):
                 self._refuse(seen, error)
             raise
-        source = SpooledSource(accepted, spool)
-        return self._publication(plan, source, checked.names), ref, announced
+        publication = self._publication(plan, spool.uploads, checked.names, stored=False)
+        return publication, ref, announced
 
     def _announce(self, partitions: tuple[str, ...]) -> str:
-        """Tell other jobs what they must know before they look at this one: a plan of its
-        partitions, which nobody decides. Gives its key."""
-        plan = Plan(
-            job_id=self.job.id, uuid=self.job.uuid, nonce=self.runtime.ids(), files=0, data_bytes=0,
-            sets=(), partitions=partitions,
-        )  # fmt: skip
-        return store_plan(self.runtime, self.job, plan).key
+        """Store what others must know before they look at this job: a plan of its partitions, which
+        nobody decides. Gives its key."""
+        job = self.job
+        plan = Plan(job.id, job.uuid, self.runtime.ids(), 0, 0, (), (), partitions)
+        return store_plan(self.runtime, job, plan).key
 
     def _publish_early(self, publication: Publication) -> None:
         """Algorithm 1: make the files visible before anything is decided. Repeatable. The job runs
@@ -450,11 +446,10 @@ class Driver:
     def _choose(self, loaded: list[LoadedSet]) -> list[LoadedSet]:
         return choose_attempts(loaded, "" if self.job.adopted else self.job.uuid)
 
-    def _check(self, accepted: Sequence[LoadedSet], spool: Spool) -> Checked:
+    def _check(self, spool: Spool) -> Checked:
         with self._timed(stats.CHECK_UPLOADS):
             return check_uploads(
-                self.runtime, self.job, self.dest, accepted, spool, self.in_flight, self.accept,
-                self._listed,
+                self.runtime, self.job, self.dest, spool, self.in_flight, self.accept, self._listed
             )  # fmt: skip
 
     def _raise_unless_decided(self, seen: register.Seen, error: JobError) -> NoReturn:
@@ -504,7 +499,7 @@ class Driver:
         report, or None if the batch is not published, or nobody can tell."""
         who: str = ""
         if self.batch is not None:
-            who = stream.published_by(self.ledgers, self.job, self.batch, self.checkpoint)
+            who = stream.published_by(self.runtime, self.job, self.batch, self.checkpoint)
         if who == "it":
             return self._report("committed", State.ABSENT)
         return replace(self._report(outcome, State.ABSENT), skipped=True) if who else None
@@ -514,7 +509,7 @@ class Driver:
         batch = seen.record.batch
         if batch is None:
             return
-        if told := stream.say_published(self.ledgers, self.job, batch, self.accept):
+        if told := stream.say_published(self.runtime, self.job, batch, self.accept):
             warnings.append(told)
 
     # Swaps ----------------------------------------------------------------------------------------
@@ -556,7 +551,7 @@ class Driver:
             what = "though all its files are visible its record does not say so yet"
             failure = incomplete(self.job, what, error)
             failure.__cause__ = error
-            return register.Swapped(False, self._moved_on(seen, failure))
+            return register.Swapped(False, self._moved_on(failure))
 
     # Forward: steps 5 to 8 ------------------------------------------------------------------------
 
@@ -572,8 +567,8 @@ class Driver:
             if completed:  # only the sweep is left
                 return self._end(seen, "committed", decider=record.decider, look_first=True)
             return self._obey(self._own_now())
-        source = StoredSource(self.runtime, self.job, plan, missing_is_fine=completed)
-        publication = self._publication(plan, source, KeySet())
+        source = self._stored(plan, missing_is_fine=completed)
+        publication = self._publication(plan, source, KeySet(), stored=True)
         return self._publish(seen, publication, decider=record.decider)
 
     def _stored_plan(self, seen: register.Seen) -> Plan:
@@ -594,9 +589,16 @@ class Driver:
                     raise
             raise failure from error
 
-    def _publication(self, plan: Plan, source: Source, names: KeySet) -> Publication:
+    def _stored(self, plan: Plan, *, missing_is_fine: bool) -> Callable[[], Uploads]:
+        return partial(
+            stored_uploads, self.runtime, self.job, plan.sets, missing_is_fine=missing_is_fine
+        )
+
+    def _publication(
+        self, plan: Plan, source: Callable[[], Uploads], names: KeySet, *, stored: bool
+    ) -> Publication:
         return Publication(
-            self.runtime, self.job, plan, source, names, self.in_flight, self.accept,
+            self.runtime, self.job, plan, source, stored, names, self.in_flight, self.accept,
             self.statistics,
         )  # fmt: skip
 
@@ -621,13 +623,13 @@ class Driver:
                     swapped = self._swap_to_completed(seen)
                     now, just_now = swapped.now, swapped.won
                 else:
-                    now = self._moved_on(seen, failure)
+                    now = self._moved_on(failure)
             state, swept = self._go_on(now, publication, may_remove, just_now)
         except Conflict as conflict:
             return self._revert_after(str(conflict), seen, publication.source)
         return self._report("committed", state, decider, swept, publication.warnings, publication)
 
-    def _moved_on(self, seen: register.Seen, failure: CommitIncomplete) -> register.Seen | None:
+    def _moved_on(self, failure: CommitIncomplete) -> register.Seen | None:
         """The record, if another process has moved it on: then what this one could not do says
         nothing. Otherwise the failure is raised."""
         try:
@@ -697,14 +699,14 @@ class Driver:
             raise not_undone(self.job, cause) from cause
         except (StoreError, FormatError) as error:
             raise not_undone(self.job, error) from error
-        return self._undo(seen, StoredSource(self.runtime, self.job, plan, missing_is_fine=False))
+        return self._undo(seen, self._stored(plan, missing_is_fine=False))
 
-    def _undo(self, seen: register.Seen, source: Source) -> register.Seen | None:
+    def _undo(self, seen: register.Seen, source: Callable[[], Uploads]) -> register.Seen | None:
         """Undo every upload of a ``reverting`` job, then write ``reverted``. Repeatable. Gives the
         stored record: ``reverted``, or what another process has made of it."""
         failure: MagicError | None = None
         try:
-            failure = undo_all(self.runtime, self.job, source, self.in_flight)
+            failure = undo_all(self.runtime, self.job, source(), self.in_flight)
             if failure is None:
                 return self._swap(seen, State.REVERTED).now
         except (StoreError, FormatError, OutcomeUnknown) as error:
@@ -717,7 +719,9 @@ class Driver:
             return now
         raise not_undone(self.job, failure) from failure
 
-    def _revert_after(self, key: str, seen: register.Seen, source: Source) -> JobReport:
+    def _revert_after(
+        self, key: str, seen: register.Seen, source: Callable[[], Uploads]
+    ) -> JobReport:
         """Revert a job of mode ``fail``, because another writer's object is in the way. Nothing was
         there before, so undoing takes back everything (counterexamples.md, #12)."""
         self._stage = "deciding"
@@ -761,7 +765,8 @@ class Driver:
     def _finish(
         self, seen: register.Seen, outcome: str, may_remove: bool, warnings: list[str]
     ) -> State:
-        look = tidies(self.role, self.batch)
+        batch = self.batch
+        look = self.role == "driver" and (batch is None or batch.number % BATCHES_PER_LOOK == 0)
         return finish(self.runtime, seen, outcome, may_remove, warnings, look=look)
 
     def _report(

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
@@ -36,6 +36,7 @@ from magic_committer.commit.outcome import outcome_of
 from magic_committer.commit.requests import again
 from magic_committer.commit.setup import decider
 from magic_committer.errors import (
+    FormatError,
     JobNotRunning,
     MagicError,
     NotFound,
@@ -54,8 +55,7 @@ from magic_committer.hadoop.documents import (
     new_pendingset,
     plain,
 )
-from magic_committer.hadoop.manifests import decode_set
-from magic_committer.hadoop.paths import JobPaths
+from magic_committer.hadoop.manifests import EXTRA_ATTEMPT, EXTRA_JOB, EXTRA_TASK, decode_set
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.protocol.record import (
     ATTEMPT_METADATA,
@@ -63,8 +63,10 @@ from magic_committer.protocol.record import (
     JOB_METADATA,
     TASK_METADATA,
     Found,
+    Phase,
     StartedJob,
     State,
+    may_undo,
 )
 from magic_committer.runtime.components import OwnSet, Runtime
 from magic_committer.runtime.threads import Future
@@ -81,10 +83,10 @@ OLD_SECONDS = 3600.0
 class Fence:
     """The fence of one attempt. Safe for the threads that the attempt's files use."""
 
-    def __init__(self, runtime: Runtime, job: StartedJob, paths: JobPaths) -> None:
+    def __init__(self, runtime: Runtime, job: StartedJob) -> None:
         self._runtime = runtime
         self._job = job
-        self._key = paths.record
+        self._key = job.paths.record
         self._lock = threading.Lock()
         self._answered = 0
         self._covered = 0
@@ -214,7 +216,6 @@ class Fence:
 # A job's sign of life -----------------------------------------------------------------------------
 #
 # ``M/_alive.json``. The process that drives the job writes it now and then.
-#
 # A job's age is the newest Last-Modified in its directory. `cleanup` takes an old running job for
 # dead. The record itself must not change while the job runs, because its ETag is the fence. So a
 # driver that is silent for long writes an object of its own.
@@ -292,20 +293,17 @@ PUT_PAUSE_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class StoredSet:
-    """A pendingset as it is stored."""
-
-    pendings: tuple[Pending, ...]
-    etag: str
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
 class AtKey:
-    """What is at the key of a set. ``stored``: the set, if there is one."""
+    """What is at the key of a set. The rest is told of a ``SET``: its uploads, ETag and bytes."""
 
     found: Found
-    stored: StoredSet | None = None
+    pendings: tuple[Pending, ...] = ()
+    etag: str = ""
+    size: int = 0
+
+    def holds(self, pendings: Collection[Pending]) -> bool:
+        """Whether it is a set that holds these files."""
+        return self.found is Found.SET and names(pendings) <= names(self.pendings)
 
 
 class AttemptSet:
@@ -313,19 +311,20 @@ class AttemptSet:
     ``refused``: the last `put` was refused at its only try: it took no effect, and will not."""
 
     def __init__(
-        self, runtime: Runtime, job: StartedJob, paths: JobPaths, task: str, attempt: str
+        self, runtime: Runtime, job: StartedJob, fence: Fence, task: str, attempt: str
     ) -> None:
         self._runtime = runtime
         self._job = job
+        self.fence = fence
         self.attempt = attempt
         self._task = task
-        self.key = paths.pendingset(attempt)
+        self.key = job.paths.pendingset(attempt)
         self.refused = False
         self.metadata = {JOB_METADATA: job.uuid, TASK_METADATA: task, ATTEMPT_METADATA: attempt}
         self._extra = {
-            sets.EXTRA_JOB: job.uuid,
-            sets.EXTRA_TASK: task,
-            sets.EXTRA_ATTEMPT: attempt,
+            EXTRA_JOB: job.uuid,
+            EXTRA_TASK: task,
+            EXTRA_ATTEMPT: attempt,
         }
 
     def encode(
@@ -345,17 +344,12 @@ class AttemptSet:
         """What a driver in this process needs of the set; None: it reads the set. So it does if it
         would find another one: without checksums, or with another bucket, which it refuses."""
         terms, bucket = self._job.terms, self._runtime.store.bucket
-        commits = pendingset.commits
         kept = terms.accept == "results" and terms.etag_form == "objects"
-        if not kept or any(one.bucket != bucket for one in commits):
+        if not kept or any(one.bucket != bucket for one in pendingset.commits):
             return None
-        rows = [sets.row_of(one, self.key) for one in commits]
-        return OwnSet(
-            "", self._task, self.attempt, self._job.uuid, len(rows),
-            sum(one.length for one in commits), sets.pack(rows, pendingset.iostatistics or {}),
-        )  # fmt: skip
+        return sets.own_set(pendingset, self._task, self.attempt, self._job.uuid, bucket, self.key)
 
-    def put(self, pendings: list[Pending], body: bytes, own: OwnSet | None) -> StoredSet:
+    def put(self, pendings: list[Pending], body: bytes, own: OwnSet | None) -> AtKey:
         """Store the set that `encode` gave, once: ``If-None-Match: *``. A stored set with the same
         files is as good: our own PUT whose answer was lost, or an earlier commit. A set with other
         files, and a tombstone, are `TaskFailed`. After a StoreError the set may or may not be
@@ -365,7 +359,7 @@ class AttemptSet:
             if own is not None:
                 own = own._replace(etag=answer.etag)
                 self._runtime.own_sets.keep(self._runtime.store.bucket, self.key, own)
-            return StoredSet(tuple(pendings), answer.etag, len(body))
+            return AtKey(Found.SET, tuple(pendings), answer.etag, len(body))
         stored = self._with(answer, pendings)
         if stored is None:
             raise self.other_files()
@@ -426,7 +420,7 @@ class AttemptSet:
         for key, why in failed.items():
             logger.warning("job %s: %s could not be deleted: %s", self._job.id, key, why)
 
-    def earlier(self, pendings: list[Pending]) -> StoredSet | None:
+    def earlier(self, pendings: list[Pending]) -> AtKey | None:
         """The stored set if it is this attempt's and holds these files; otherwise None. One GET."""
         return self._with(self.read(), pendings)
 
@@ -441,34 +435,82 @@ class AttemptSet:
         pendingset = decode_set(stored.body, self.key, self._runtime.store.bucket)
         if sets.is_tombstone(pendingset.extra_data):
             return AtKey(Found.CLAIMED)
-        before = tuple(pendingset.commits)
-        return AtKey(Found.SET, StoredSet(before, stored.info.etag, len(stored.body)))
+        return AtKey(Found.SET, pendingset.commits, stored.info.etag, len(stored.body))
 
-    def _with(self, there: AtKey, pendings: list[Pending]) -> StoredSet | None:
+    def settle(
+        self, phase: Phase, failures: list[BaseException], *, sole: bool
+    ) -> tuple[AtKey, bool]:
+        """Find out what is at the key, before the attempt is undone. Gives what is there; and
+        whether it is proved that no driver has ever accepted the attempt. If it is not known, and
+        it matters, the error is raised: nothing may be undone."""
+        if sole and phase is Phase.OPEN:
+            return AtKey(Found.NOTHING), True  # it never sent a set, and nobody else can
+        late, terms = self.fence.late, self._job.terms
+        reading = (
+            (late is not None and State(late.state) not in HANDS_OFF)  # nobody accepts any more
+            or phase is Phase.COMMITTED
+            or (sole and (phase is Phase.ABORTED or terms.accept == "results"))
+            or terms.conditional_writes == "off"  # a claim would overwrite the set
+        )
+        try:
+            there = self.read() if reading else self.claim()
+            if reading or there.found is not Found.CLAIMED:
+                return there, False
+        except (StoreError, FormatError) as error:
+            if not self._may_undo(phase, Found.SET, sole=sole):
+                raise
+            failures.append(error)
+            return AtKey(Found.NOTHING), False
+        # The fence is read after the tombstone. If the job has not ended, no sweep can have deleted
+        # an accepted set, and the successful claim proves that there was none.
+        try:
+            late = self.fence.must_undo()
+        except (StoreError, FormatError) as error:
+            failures.append(error)
+            return there, False
+        if late is not None:
+            self.take_back()  # the sweep may be over
+        return there, late is None
+
+    def settle_undo(
+        self, phase: Phase, failures: list[BaseException], *, sole: bool
+    ) -> tuple[AtKey, bool]:
+        """`settle`, for an attempt that is to be undone. If it is committed or may be, only the job
+        can undo it: raises TaskFailed, and nothing may be undone."""
+        there, unaccepted = self.settle(phase, failures, sole=sole)
+        if not self._may_undo(phase, there.found, sole=sole):
+            self.fence.must_undo()
+        if not self._may_undo(phase, there.found, sole=sole):
+            raise self.failed(
+                " is committed, or may be", "Leave it out of job.commit(...), or abort the job"
+            )
+        return there, unaccepted
+
+    def _may_undo(self, phase: Phase, found: Found, *, sole: bool) -> bool:
+        late = State(self.fence.late.state) if self.fence.late is not None else None
+        return may_undo(phase, sole=sole, accept=self._job.terms.accept, found=found, late=late)
+
+    def _with(self, there: AtKey, pendings: list[Pending]) -> AtKey | None:
         if there.found is Found.CLAIMED:
             raise self.was_aborted()
-        if there.stored is None or not names(pendings) <= names(there.stored.pendings):
-            return None
-        return there.stored
+        return there if there.holds(pendings) else None
+
+    def failed(self, what: str, hint: str = ANOTHER_ATTEMPT) -> TaskFailed:
+        """The error for the attempt, of which ``what`` is said."""
+        return TaskFailed(f"attempt {self.attempt!r}{what}", job_id=self._job.id, hint=hint)
 
     def was_aborted(self) -> TaskFailed:
         """The error for the commit of an attempt with a tombstone."""
-        return TaskFailed(
-            f"attempt {self.attempt!r} of task {self._task!r} was aborted by another process, by"
-            " an earlier abort, or as a file of it failed: it can never be committed",
-            job_id=self._job.id,
-            hint=ANOTHER_ATTEMPT,
+        return self.failed(
+            f" of task {self._task!r} was aborted by another process, by"
+            " an earlier abort, or as a file of it failed: it can never be committed"
         )
 
     def other_files(self) -> TaskFailed:
-        return TaskFailed(
-            f"attempt {self.attempt!r} was committed before, with other files",
-            job_id=self._job.id,
-            hint=OWN_NAME,
-        )
+        return self.failed(" was committed before, with other files", OWN_NAME)
 
 
-def names(pendings: list[Pending] | tuple[Pending, ...]) -> set[tuple[str, str]]:
+def names(pendings: Iterable[Pending]) -> set[tuple[str, str]]:
     """Key and id of each upload."""
     return {(pending.destination_key, pending.upload_id) for pending in pendings}
 

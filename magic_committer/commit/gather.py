@@ -16,8 +16,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-
-from msgspec import structs
+from functools import partial
+from itertools import chain
 
 from magic_committer.commit import requests
 from magic_committer.commit.conflict import refuse_existing_data, replaced
@@ -27,12 +27,11 @@ from magic_committer.commit.requests import Ahead
 from magic_committer.commit.revert import has_begun
 from magic_committer.commit.sets import (
     Loaded,
-    LoadedSet,
     ReadyUpload,
     RowCheck,
     SetRef,
     Spool,
-    SpooledSource,
+    Uploads,
     load,
 )
 from magic_committer.commit.uploads import UploadLook, UploadName, UploadState, to_look
@@ -76,12 +75,17 @@ def expected(
     if expect is None:
         if tasks:
             return
+        options: dict[str, object] = {"results": (), "expect": 0} if by_results else {"expect": 0}
+        right = "if it is right that there is no task"
         raise IncompleteJob(
             f"job {job.id!r}: no task is committed: there is nothing to publish",
             job_id=job.id,
             hint="Nothing was decided. Commit the tasks first: `with job.task(...) as task:`, or"
             " task.commit(); pass results as a list, for a generator is empty at the second call",
-            remedies=(end(job.dest, job.id, "abort the job"), no_task(job, by_results)),
+            remedies=(
+                end(job.dest, job.id, "abort the job"),
+                Remedy("commit", job.dest, job.id, right, options),
+            ),
         )
     if isinstance(expect, int):
         if len(tasks) == expect:
@@ -107,12 +111,6 @@ def expected(
     )
 
 
-def no_task(job: StartedJob, by_results: bool = False) -> Remedy:
-    """Commit a job that has no task."""
-    options: dict[str, object] = {"results": (), "expect": 0} if by_results else {"expect": 0}
-    return Remedy("commit", job.dest, job.id, "if it is right that there is no task", options)
-
-
 class Checked:
     """The result of checking all uploads: their number, their bytes, and the set of their names.
     The sweep uses this set to spare them."""
@@ -133,7 +131,6 @@ def check_uploads(
     runtime: Runtime,
     job: StartedJob,
     dest: Destination,
-    accepted: Sequence[LoadedSet],
     spool: Spool,
     in_flight: int,
     taken_as_is: Collection[str] = (),
@@ -143,34 +140,30 @@ def check_uploads(
     The uploads of keys in ``taken_as_is`` need not be open: the operator says that the present
     objects are right. ``listed``: the open uploads under the destination, if all uploads of the
     sets were made before that listing began."""
-    files = sum(loaded.files for loaded in accepted)
+    files = sum(loaded.files for loaded in spool.accepted)
     checked = Checked(files)
-    checked.files, checked.bytes = files, sum(loaded.bytes for loaded in accepted)
+    checked.files, checked.bytes = files, sum(loaded.bytes for loaded in spool.accepted)
     add, problem_of = checked.names.add_upload, RowCheck(job, dest).problem
     any_long, twice = False, set[str]()
-    for key, upload_id, token, parts in spool.checked(accepted):
-        if (wrong := problem_of(key, upload_id, token, parts)) is not None:
+    for one in spool.named():
+        key = one.key
+        if (wrong := problem_of(key, one.upload_id, one.token)) is not None:
             checked.problem(wrong)
-        if len(twice) < PROBLEMS_MAX and key not in twice and not add(key, upload_id):
+        if len(twice) < PROBLEMS_MAX and key not in twice and not add(key, one.upload_id):
             twice.add(key)
         any_long = any_long or is_long(key)
     if twice:
-        found = Counter(key for key in spool.keys(accepted) if key in twice)
+        found = Counter(one.key for one in spool.named() if one.key in twice)
         for key, count in found.items():
             if count > 1:
                 checked.problem(f"{key}: {count} files of the job have this destination")
     if not checked.problems:
-        keys = spool.keys(accepted) if any_long else ()
-        for problem in _not_held(runtime, job, keys, taken_as_is):
-            checked.problem(problem)
-        for problem in not_held(
-            runtime.store,
-            lambda: (key for key in spool.keys(accepted) if key not in taken_as_is),
+        keys = partial(_keys, spool, taken_as_is)
+        for problem in chain(
+            _too_long(runtime, job, keys() if any_long else ()), not_held(runtime.store, keys)
         ):
             checked.problem(problem)
-        for upload in missing_uploads(
-            runtime, dest, checked, SpooledSource(accepted, spool), in_flight, listed
-        ):
+        for upload in missing_uploads(runtime, dest, checked, spool.uploads(), in_flight, listed):
             if upload.key in taken_as_is:
                 continue
             checked.problem(
@@ -180,27 +173,25 @@ def check_uploads(
     return checked
 
 
-def _not_held(
-    runtime: Runtime,
-    job: StartedJob,
-    keys: Iterable[str],
-    taken_as_is: Collection[str],
-) -> Iterator[str]:
+def _keys(spool: Spool, taken_as_is: Collection[str]) -> Iterator[str]:
+    return (one.key for one in spool.named() if one.key not in taken_as_is)
+
+
+def _too_long(runtime: Runtime, job: StartedJob, keys: Iterable[str]) -> Iterator[str]:
     """Keys that the store cannot hold, and whose uploads therefore could never be completed. It
     sends a request only for the first key with a long element."""
     for key in keys:
-        if is_long(key) and key not in taken_as_is:
-            try:
-                refuse_long_element(runtime, key, job.paths.directory)
-            except PathError as error:
-                yield f"{key}: {error.message}"
+        try:
+            refuse_long_element(runtime, key, job.paths.directory)
+        except PathError as error:
+            yield f"{key}: {error.message}"
 
 
 def missing_uploads(
     runtime: Runtime,
     dest: Destination,
     checked: Checked,
-    source: SpooledSource,
+    sets: Uploads,
     in_flight: int,
     listed: Ahead[UploadPage] | None = None,
 ) -> Iterator[ReadyUpload]:
@@ -229,7 +220,7 @@ def missing_uploads(
             if not checked.names.unticked:
                 return
     ticked = checked.names.ticked
-    unseen = (upload for some, _ in source.uploads() for upload in some if not ticked(upload.name))
+    unseen = (upload for some, _ in sets for upload in some if not ticked(upload.name))
 
     def question(upload: ReadyUpload) -> tuple[ReadyUpload, requests.Start[UploadLook]]:
         asked = UploadName(upload.key, upload.upload_id) if upload.token else upload
@@ -266,14 +257,12 @@ class Prospect:
 def refuse_other_terms(job: StartedJob, record: JobRecord) -> None:
     """Refuse a handle whose terms are not those of the job's record: everyone obeys the record.
     Pure."""
-    if job.terms == record.terms:
-        return
-    mine, theirs = structs.asdict(job.terms), structs.asdict(record.terms)
     differ = [
-        f"{name} {own!r}, and the record {theirs[name]!r}"
-        for name, own in mine.items()
-        if own != theirs[name]
+        f"{name} {own!r}, and the record {theirs!r}"
+        for name, own, theirs in job.terms.differing(record.terms)
     ]
+    if not differ:
+        return
     raise OptionError(
         f"job {job.id!r}: this handle says {'; '.join(differ)}: it was edited, or is an old one",
         hint="Nothing was done. Use a handle that says what the record says",
@@ -369,7 +358,6 @@ def make_plan(
     runtime: Runtime,
     job: StartedJob,
     in_flight: int,
-    accepted: Sequence[LoadedSet],
     checked: Checked,
     spool: Spool,
     partitions: tuple[str, ...] | None,
@@ -383,8 +371,8 @@ def make_plan(
     marker: ObjectRef | None = None
     if mode in REPLACING:
         rewritten = KeySet(checked.files)
-        for key in spool.keys(accepted):
-            rewritten.add(key)
+        for one in spool.named():
+            rewritten.add(one.key)
         deletes, marker = replaced(runtime, job, partitions, rewritten, in_flight)
     return Plan(
         job_id=job.id,
@@ -393,7 +381,8 @@ def make_plan(
         files=checked.files,
         data_bytes=checked.bytes,
         sets=tuple(
-            PlannedSet(one.key[len(tree) :], one.etag, one.task, one.attempt) for one in accepted
+            PlannedSet(one.key[len(tree) :], one.etag, one.task, one.attempt)
+            for one in spool.accepted
         ),
         deletes=deletes,
         partitions=partitions or (),

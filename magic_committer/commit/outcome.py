@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Literal
 
 from magic_committer.commit.register import read_marker
+from magic_committer.commit.uploads import Completion
 from magic_committer.errors import (
     AbortIncomplete,
     CommitIncomplete,
@@ -137,9 +138,9 @@ def told_what_to_do(dest: str, job_id: str) -> Iterator[None]:
         raise
 
 
-def look_again(dest: str, job_id: str) -> Remedy:
-    """Look at a job that another process has changed meanwhile."""
-    return Remedy("show", dest, job_id, "look at it, and do this again")
+def look_again(dest: str, job_id: str, why: str = "look at it, and do this again") -> Remedy:
+    """Look at a job that another process may have changed."""
+    return Remedy("show", dest, job_id, why)
 
 
 def _undoing(job: StartedJob) -> str:
@@ -184,41 +185,33 @@ def _unresolved(
 # Decided, and not wholly done ---------------------------------------------------------------------
 
 
+_KINDS = {
+    Completion.LOST: "lost (their uploads cannot be completed any more, and nothing is at their"
+    " keys; docs/stores.md tells of servers that can be repaired)",
+    Completion.UNRESOLVED: "unresolved (their uploads are gone, and what is there is not theirs)",
+    Completion.REFUSED: "refused by the store, which gave the same answer twice (their uploads are"
+    " open)",
+    Completion.UNFINISHED: "not completed yet",
+}
+
+
 def not_all_visible(
-    job: StartedJob,
-    cause: MagicError,
-    lost: Sequence[str],
-    unresolved: Sequence[str],
-    refused: Sequence[str],
-    unfinished: Sequence[str],
+    job: StartedJob, cause: MagicError, left: Mapping[Completion, Sequence[str]]
 ) -> CommitIncomplete:
     """The error for a ``committing`` job of which some files are not completed."""
-    kinds = (
-        (
-            lost,
-            "lost (their uploads cannot be completed any more, and nothing is at their keys;"
-            " docs/stores.md tells of servers that can be repaired)",
-        ),
-        (unresolved, "unresolved (their uploads are gone, and what is there is not theirs)"),
-        (
-            refused,
-            "refused by the store, which gave the same answer twice (their uploads are open)",
-        ),
+    what = "; ".join(
+        f"{counted_are(len(left[kind]), 'file')} {why}: {name_some(left[kind])}"
+        for kind, why in _KINDS.items()
+        if left[kind]
     )
-    what = [
-        f"{counted_are(len(keys), 'file')} {why}: {name_some(keys)}" for keys, why in kinds if keys
-    ]
-    if unfinished:
-        what.append(
-            f"{counted_are(len(unfinished), 'file')} not completed yet: {name_some(unfinished)}"
-        )
+    refused = tuple(left[Completion.REFUSED])
     return incomplete(
         job,
-        "not all of it is visible: " + ("; ".join(what) or "a pendingset could not be read"),
+        "not all of it is visible: " + (what or "a pendingset could not be read"),
         cause,
-        unresolved=(*lost, *unresolved, *refused),
-        refused=tuple(refused),
-        unfinished=tuple(unfinished),
+        unresolved=(*left[Completion.LOST], *left[Completion.UNRESOLVED], *refused),
+        refused=refused,
+        unfinished=tuple(left[Completion.UNFINISHED]),
     )
 
 
@@ -280,16 +273,12 @@ def not_undone(job: StartedJob, cause: MagicError) -> AbortIncomplete:
 # What is told at Ctrl-C ---------------------------------------------------------------------------
 
 
-def _ask(dest: str, job_id: str, why: str) -> Remedy:
-    return Remedy("show", dest, job_id, why)
-
-
 Stage = Literal["unread", "undecided", "deciding", "committed", "half aborted"]
 _TOLD_AT: Mapping[Stage, tuple[str, Callable[[str, str, str], Remedy], str]] = {
     "unread": (  # another call, or another process, may have decided the job
         "the commit of job {id!r} was interrupted before it had decided anything: the job's record"
         " says what the job is",
-        _ask,
+        look_again,
         "ask",
     ),
     "undecided": (
@@ -300,7 +289,7 @@ _TOLD_AT: Mapping[Stage, tuple[str, Callable[[str, str, str], Remedy], str]] = {
     "deciding": (
         "whether job {id!r} is committed cannot be told: its decision was being written when it was"
         " interrupted",
-        _ask,
+        look_again,
         "ask",
     ),
     "committed": (

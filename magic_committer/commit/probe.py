@@ -535,7 +535,6 @@ _QUESTIONS: Mapping[str, Callable[[Scratch], _Finding]] = {
 # Names that a store cannot hold -------------------------------------------------------------------
 #
 # A path element over 255 bytes, on stores whose keys are files.
-#
 # S3 has no such limit, and percent-encoded partition values can be so long. A store that keeps keys
 # as paths of files has the limit: it takes the upload and all its parts, and refuses to complete
 # it, for ever (versitygw: 500). Only the store knows whether it has the limit. So it is asked,

@@ -11,7 +11,7 @@ cannot be deleted, a `_SUCCESS` that cannot be written. Each of them becomes a w
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -20,13 +20,12 @@ from magic_committer.commit.probe import known
 from magic_committer.commit.register import Seen, success_data, write_marker
 from magic_committer.commit.requests import Start, each
 from magic_committer.commit.revert import delete_if_same
-from magic_committer.commit.sets import ReadyUpload, Source, StoredSource
+from magic_committer.commit.sets import ReadyUpload, Uploads
 from magic_committer.commit.sweep import Swept, sweep
 from magic_committer.commit.uploads import (
     Completed,
     Completion,
     Removal,
-    UploadName,
     UploadRemover,
     to_complete,
 )
@@ -54,13 +53,15 @@ class Conflict(Exception):
 @dataclass(eq=False, slots=True)
 class Publication:
     """One decided job, as one process publishes it. ``names``: the uploads of the plan, as far as
-    this process knows. ``filenames``: the first paths that the job publishes, for people.
-    ``warnings``: what the job's report must tell."""
+    this process knows. ``source``: gives its uploads; ``stored``: by sets that are read from the
+    store, as another process may do too. ``filenames``: the first paths that the job publishes, for
+    people. ``warnings``: what the job's report must tell."""
 
     runtime: Runtime
     job: StartedJob
     plan: Plan
-    source: Source
+    source: Callable[[], Uploads]
+    stored: bool
     names: KeySet
     in_flight: int
     accept: Collection[str]
@@ -116,7 +117,9 @@ class Publication:
                     key = upload.key
                     if completion is Completion.DONE:
                         unanswered_run = 0
-                        self._is_visible(upload)
+                        self._visible += 1
+                        told = Progress("complete", self._visible, self.plan.files, "files")
+                        self.runtime.progress(told)
                         continue
                     if completion is Completion.CONFLICT and key not in self.accept:
                         raise Conflict(key)
@@ -134,20 +137,9 @@ class Publication:
             self.statistics.add(stats.BYTES_COMMITTED, self.plan.data_bytes)
             self._knows_all = True
             return None
-        failure = not_all_visible(
-            self.job,
-            first_error,
-            left[Completion.LOST],
-            left[Completion.UNRESOLVED],
-            left[Completion.REFUSED],
-            left[Completion.UNFINISHED],
-        )
+        failure = not_all_visible(self.job, first_error, left)
         failure.__cause__ = first_error
         return failure
-
-    def _is_visible(self, upload: ReadyUpload) -> None:
-        self._visible += 1
-        self.runtime.progress(Progress("complete", self._visible, self.plan.files, "files"))
 
     def _distrusts(self) -> bool:
         """Whether a 200 to Complete is not enough. There are two cases: the store is not known to
@@ -155,8 +147,7 @@ class Publication:
         server that was killed meanwhile answers falsely from then on. What this process has just
         decided is touched by nobody else, except by somebody who does not wait until it is dead
         (docs/recovery.md)."""
-        others = isinstance(self.source, StoredSource)
-        return others or known(self.runtime.store.identity).true_complete is not True
+        return self.stored or known(self.runtime.store.identity).true_complete is not True
 
     def _delete_old_marker(self, marker: ObjectRef) -> None:
         """Delete the marker before a whole directory is replaced: readers that look for `_SUCCESS`
@@ -169,7 +160,7 @@ class Publication:
     def _take_as_it_is(self, upload: ReadyUpload) -> None:
         """Abort the job's own upload of a key that an operator takes as it is: the upload is not
         needed any more, and the sweep would spare it, because the plan names it."""
-        removed = UploadRemover(self.runtime).remove(UploadName.of(upload))
+        removed = UploadRemover(self.runtime).remove(upload)
         aborted = removed.removal is Removal.ABORTED and removed.error is None
         lost = ": its upload was open and is aborted, so the job's file is not published"
         self.warnings.append(f"{upload.key} was accepted as it is{lost if aborted else ''}")
@@ -179,11 +170,10 @@ class Publication:
             self.warnings.append(f"the upload of {upload.key} is aborted; {removed.why}")
 
     def _uploads(self) -> Iterator[ReadyUpload]:
-        stored = isinstance(self.source, StoredSource)
-        for uploads, statistics in self.source.uploads():
+        for uploads, statistics in self.source():
             self.statistics.merge(statistics)
             for upload in uploads:
-                if stored:
+                if self.stored:
                     self.names.add(upload.name)
                 if len(self.filenames) < SUCCESS_FILENAMES_MAX:
                     self.filenames.append(f"/{upload.key}")

@@ -68,7 +68,6 @@ from magic_committer.hadoop.paths import (
     JobPaths,
 )
 from magic_committer.hadoop.statistics import Statistics
-from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.plan import Plan
 from magic_committer.protocol.record import (
     JOB_METADATA,
@@ -164,8 +163,9 @@ class Seen:
     key: str
     record: JobRecord
     etag: str
-    last_modified: float
-    seen_at: float
+    last_modified: float = 0.0
+    """0.0 if this process has just written it: the reply to a PUT does not tell."""
+    seen_at: float = 0.0
 
     @property
     def nonce(self) -> str:
@@ -180,14 +180,6 @@ class Swapped:
 
     won: bool
     now: Seen | None
-
-
-@dataclass(frozen=True, slots=True)
-class Created:
-    """A record that was just created. ``undisturbed``: by one request with an answer at once."""
-
-    seen: Seen
-    undisturbed: bool
 
 
 def read(runtime: Runtime, key: str) -> Seen | None:
@@ -240,16 +232,18 @@ def _home(bucket: str, prefix: str, job_id: str, adopted: str) -> JobPaths:
     return JobPaths(Destination(bucket, prefix), job_id, adopted)
 
 
-def create(runtime: Runtime, key: str, record: JobRecord) -> Created:
-    """Write the first version of a record, ``If-None-Match: *``. OutcomeUnknown: no clear answer
+def create(runtime: Runtime, key: str, record: JobRecord) -> tuple[Seen, bool]:
+    """Write the first version of a record, ``If-None-Match: *``. Gives it, and whether it is
+    undisturbed: written by one request with an answer at once. OutcomeUnknown: no clear answer
     came, and a record with that nonce may still appear. StoreError: there is no such record, and
     will be none."""
+    metadata = {JOB_METADATA: record.uuid}
     if record.terms.conditional_writes == "off":
         now = read(runtime, key)
         if now is not None:
             raise _exists(now)
-        written = runtime.store.put(key, record.encode(), metadata=_metadata(record))
-        return Created(_stored(key, record, written), written.attempts == 1)
+        written = runtime.store.put(key, record.encode(), metadata=metadata)
+        return Seen(key, record, written.etag), written.attempts == 1
 
     def unclear(_: StoreError) -> OutcomeUnknown:
         return OutcomeUnknown(
@@ -262,7 +256,7 @@ def create(runtime: Runtime, key: str, record: JobRecord) -> Created:
     try:
         found = write(
             runtime, key, record.encode(), record.nonce, None,
-            partial(_read_back, runtime, key, record.id), unclear, _metadata(record),
+            partial(_read_back, runtime, key, record.id), unclear, metadata,
         )  # fmt: skip
     except NotSupported as error:
         answer = f"refuses it ({error.status} {error.code})"
@@ -271,10 +265,10 @@ def create(runtime: Runtime, key: str, record: JobRecord) -> Created:
         raise error.ending(f"job {record.id!r} was not started") from error
     assert found is not None
     if isinstance(found, Written):
-        return Created(_stored(key, record, found), found.attempts == 1)
+        return Seen(key, record, found.etag), found.attempts == 1
     if found.nonce != record.nonce:
         raise _exists(found)
-    return Created(found, False)
+    return found, False
 
 
 def swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Swapped:
@@ -287,10 +281,10 @@ def swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Swapped:
     now = write(
         runtime, key, record.encode(), record.nonce, leaves,
         partial(_read_back, runtime, key, record.id), lambda _: _unclear(runtime, key, record),
-        _metadata(record), reads_refusals=True,
+        {JOB_METADATA: record.uuid}, reads_refusals=True,
     )  # fmt: skip
     if isinstance(now, Written):
-        return Swapped(True, _stored(key, record, now))
+        return Swapped(True, Seen(key, record, now.etag))
     if now is not None and now.record.uuid != record.uuid:
         now = None
     return Swapped(now is not None and now.nonce == record.nonce, now)
@@ -344,7 +338,9 @@ def _unconditional_swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Sw
         won = now is not None and now.record.nonce == record.nonce
         return Swapped(won, now if now is not None and now.record.uuid == record.uuid else None)
     try:
-        written = runtime.store.put(leaves.key, record.encode(), metadata=_metadata(record))
+        written = runtime.store.put(
+            leaves.key, record.encode(), metadata={JOB_METADATA: record.uuid}
+        )
     except StoreError as error:
         if not may_still_land(error):
             raise
@@ -352,42 +348,30 @@ def _unconditional_swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Sw
         if now is not None and now.record.nonce == record.nonce:
             return Swapped(True, now)
         raise _unclear(runtime, leaves.key, record) from error
-    return Swapped(True, _stored(leaves.key, record, written))
+    return Swapped(True, Seen(leaves.key, record, written.etag))
 
 
-def _ask_again(runtime: Runtime, key: str, job_id: str) -> tuple[Remedy, ...]:
+def _unknown(runtime: Runtime, key: str, job_id: str, message: str) -> OutcomeUnknown:
     dest = url_of(runtime.store.bucket, key[: key.rindex(MAGIC_JOB_PREFIX)])
-    return (Remedy("show", dest, job_id, "ask again later"),)
+    ask = Remedy("show", dest, job_id, "ask again later")
+    return OutcomeUnknown(message, job_id=job_id, remedies=(ask,))
 
 
 def _unclear(runtime: Runtime, key: str, record: JobRecord) -> OutcomeUnknown:
-    return OutcomeUnknown(
-        f"whether job {record.id!r} is {record.state} cannot be told: the store gives no clear"
-        " answer",
-        job_id=record.id,
-        remedies=_ask_again(runtime, key, record.id),
-    )
+    told = f"whether job {record.id!r} is {record.state} cannot be told"
+    message = f"{told}: the store gives no clear answer"
+    return _unknown(runtime, key, record.id, message)
 
 
 def _read_back(runtime: Runtime, key: str, job_id: str, why: StoreError) -> Seen | None:
     try:
         return read(runtime, key)
     except StoreError as error:
-        raise OutcomeUnknown(
+        message = (
             f"a write of job {job_id!r}'s record was not answered clearly, and the record cannot"
-            f" be read: {error.message}",
-            job_id=job_id,
-            remedies=_ask_again(runtime, key, job_id),
-        ) from why
-
-
-def _stored(key: str, record: JobRecord, written: Written) -> Seen:
-    # The reply to a PUT has no Last-Modified. A caller that needs it reads the record again.
-    return Seen(key, record, written.etag, last_modified=0.0, seen_at=0.0)
-
-
-def _metadata(record: JobRecord) -> dict[str, str]:
-    return {JOB_METADATA: record.uuid}
+            f" be read: {error.message}"
+        )
+        raise _unknown(runtime, key, job_id, message) from why
 
 
 def other_quoting(etag: str) -> str:
@@ -397,8 +381,7 @@ def other_quoting(etag: str) -> str:
 
 # Closed records -----------------------------------------------------------------------------------
 #
-# Closed records: if another process than its driver ended a job, one small object stays.
-#
+# If another process than its driver ended a job, one small object stays.
 # A closed record answers a process that still asks what became of its job. After a day it may be
 # deleted if its id was drawn, as such an id is never used again. A given id is taken for 30 days.
 # Then the id starts a new job. A task of the old job cannot write into the new one: its fence is
@@ -439,11 +422,6 @@ def age_of(seen_at: float, since: float) -> float:
     second would take a job for dead that gives five signs of life in a second.
     """
     return max(0.0, seen_at - since - GRAIN_SECONDS)
-
-
-def tidies(role: str, batch: StreamBatch | None) -> bool:
-    """Whether who ends a job, in this role, looks at other closed records. Pure."""
-    return role == "driver" and (batch is None or batch.number % BATCHES_PER_LOOK == 0)
 
 
 def finish(
@@ -529,7 +507,6 @@ def _others(runtime: Runtime, own_record: str) -> Iterator[str]:
 # The marker ---------------------------------------------------------------------------------------
 #
 # `_SUCCESS`: written last, and never over the marker of a job that ran after ours (I8).
-#
 # The marker is read first, the record second: what the record says then holds for that marker. The
 # PUT is conditional on the marker that was read, so a late PUT fails by itself. Ours may be written
 # in three cases:

@@ -23,11 +23,18 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
 from magic_committer.errors import OptionError, StoreError
 from magic_committer.runtime.components import Clock, Runtime
-from magic_committer.runtime.threads import THREADS_MAX, Errand, Future, was_interrupted
+from magic_committer.runtime.threads import (
+    SLICE_SECONDS,
+    THREADS_MAX,
+    Errand,
+    Future,
+    was_interrupted,
+)
 from magic_committer.stores.base import (
     AbortUpload,
     Answer,
@@ -112,9 +119,10 @@ def each(
     flight; after Ctrl-C only briefly. Gives what the caller knows each work by, with its result, in
     no fixed order. Works are collected when there is room, in the caller's thread; what ``works``
     raises comes when the works before have ended."""
+    works = iter(works)
     many = many_of(runtime.store)
     if many is not None:
-        yield from _AtOnce(runtime, many, works, in_flight).run()
+        yield from AtOnce(runtime.clock, many, partial(next, works, None), in_flight).run()
         return
 
     ask = _asker(runtime)
@@ -122,7 +130,6 @@ def each(
     def one(work: tuple[T, Start[R]]) -> R:
         return run(work[1](False), ask)
 
-    works = iter(works)
     quick = bool(getattr(runtime.store, "quick", False))
     while quick:
         began, count = runtime.clock.monotonic(), 0
@@ -151,39 +158,50 @@ class _Work(Generic[T, R]):
         self.aborts = False
 
 
-class _AtOnce(Generic[T, R]):
-    """Works whose requests are sent at once, in the caller's thread."""
+class AtOnce(Generic[T, R]):
+    """Works whose requests are sent at once, in the caller's thread. ``new`` gives the next work;
+    None: there is none now. It is called when there is room, and after ``look_seconds`` without an
+    answer."""
 
     def __init__(
-        self, runtime: Runtime, many: Many, works: Iterable[tuple[T, Start[R]]], in_flight: int
+        self,
+        clock: Clock,
+        many: Many,
+        new: Callable[[], tuple[T, Start[R]] | None],
+        in_flight: int,
+        look_seconds: float = SLICE_SECONDS,
     ) -> None:
-        self._clock = runtime.clock
+        self._clock = clock
         self._many = many
-        self._source = iter(works)
+        self._new = new
+        self._look_seconds = look_seconds
         self._in_flight = max(1, in_flight)
         self._numbers = itertools.count()
         self._ready: deque[_Work[T, R]] = deque()  # works whose next request is not sent yet
         self._paused: list[tuple[float, int, _Work[T, R]]] = []
         self._ended: deque[tuple[T, R]] = deque()
         self._begun = 0  # works that have not ended
-        self._takes = True
         self._broken: Exception | None = None
 
     def run(self) -> Generator[tuple[T, R], None, None]:
-        """Do all works."""
+        """Do works until there is none."""
         try:
-            while self._takes or self._paused or self._ready:
-                with closing(self._many.ask_each(self._next, in_flight=self._in_flight)) as answers:
+            while True:
+                asked = self._many.ask_each(
+                    self._next, in_flight=self._in_flight, look_seconds=self._look_seconds
+                )
+                with closing(asked) as answers:
                     for work, answer in answers:
                         self._go_on(work, answer)
                         while self._ended:
                             yield self._ended.popleft()
                 while self._ended:
                     yield self._ended.popleft()
-                if self._paused:
-                    self._clock.sleep(max(0.0, self._paused[0][0] - self._clock.monotonic()))
-        finally:
-            self._takes, self._ready, self._paused = False, deque(), []  # if it was left early
+                if not self._paused:
+                    break
+                self._clock.sleep(max(0.0, self._paused[0][0] - self._clock.monotonic()))
+        finally:  # if it was left early
+            self._new, self._ready, self._paused = lambda: None, deque(), []
         if self._broken is not None:
             raise self._broken
 
@@ -205,18 +223,16 @@ class _AtOnce(Generic[T, R]):
     def _begin(self) -> bool:
         """Begin a work. False: there is none, or no room. An error of the source is kept until what
         is in flight was answered."""
-        if not self._takes or self._begun >= self._in_flight:
+        if self._begun >= self._in_flight:
             return False
         try:
-            item, start = next(self._source)
-        except StopIteration:
-            self._takes = False
-            return False
+            new = self._new()
         except Exception as error:
-            self._broken, self._takes = error, False
+            new, self._broken, self._new = None, error, lambda: None
+        if new is None:
             return False
         self._begun += 1
-        self._step(_Work(item, start), None)
+        self._step(_Work(*new), None)
         return True
 
     def _go_on(self, work: _Work[T, R], answer: Answer) -> None:

@@ -26,7 +26,7 @@ from magic_committer.commit import probe, requests
 from magic_committer.commit.register import DIAGNOSTIC_UUID, other_quoting
 from magic_committer.commit.sets import (
     ReadyUpload,
-    Source,
+    Uploads,
     each_listed,
     from_pending,
     set_bytes_max,
@@ -35,7 +35,6 @@ from magic_committer.commit.uploads import (
     Removal,
     Removed,
     UploadLook,
-    UploadName,
     UploadRemover,
     UploadState,
     became,
@@ -73,7 +72,6 @@ from magic_committer.stores.base import ObjectInfo, listed
 # What is visible of a job that was not decided ----------------------------------------------------
 #
 # Which files of a job are visible before its decision: of a Hadoop job, and of algorithms 1 and 2.
-#
 # A JVM that died during its commit has made some files visible. An abort of the others would leave
 # a part of the job in the table for ever, so it is never done unasked: `refuse_if_published` counts
 # the files first, and refuses. If `_SUCCESS` names the job, the job has committed all of its files:
@@ -319,14 +317,12 @@ def _mark(job: StartedJob) -> str:
 # Undoing a decided job ----------------------------------------------------------------------------
 
 
-def undo_all(
-    runtime: Runtime, job: StartedJob, source: Source, in_flight: int
-) -> MagicError | None:
+def undo_all(runtime: Runtime, job: StartedJob, sets: Uploads, in_flight: int) -> MagicError | None:
     """Undo every upload of a ``reverting`` job, and go on after single failures. Repeatable. Gives
     the last failure; None: everything is undone."""
     done = 0
     failure: MagicError | None = None
-    uploads = (upload for some, _ in source.uploads() for upload in some)
+    uploads = (upload for some, _ in sets for upload in some)
     with closing(_each(runtime, job, uploads, in_flight)) as outcomes:
         for outcome in outcomes:
             if isinstance(outcome.error, StoreError | AbortIncomplete):
@@ -344,7 +340,7 @@ def _each(
     # It looks first: a visible upload cannot be completed again, and on some stores its abort
     # deletes the object at its key, which may be another writer's by now.
     remover = UploadRemover(runtime)
-    removals = ((upload, remover.to_remove(UploadName.of(upload))) for upload in uploads)
+    removals = ((upload, remover.to_remove(upload)) for upload in uploads)
 
     def one(end: tuple[ReadyUpload, Removed]) -> None:
         upload, removed = end

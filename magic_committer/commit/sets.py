@@ -15,34 +15,31 @@ names.
 from __future__ import annotations
 
 import logging
-import re
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain, groupby, zip_longest
-from typing import IO, Any, NamedTuple, TypeVar, get_args
+from typing import IO, Any, NamedTuple, TypeVar, cast, get_args
 
-import orjson
+from msgspec import Raw, Struct, msgpack
 
 from magic_committer.errors import FormatError, InvalidRequest, NotFound, PathError, StoreError
 from magic_committer.hadoop.documents import (
     PENDINGSET_BYTES_MAX,
-    SIZE_ONLY,
     Pending,
+    PendingSet,
     UploadEtag,
-    decode_pendingset,
     new_pending,
 )
-from magic_committer.hadoop.manifests import decode_set, extra_of, is_manifest, manifest_at
+from magic_committer.hadoop.manifests import EXTRA_ATTEMPT, EXTRA_JOB, EXTRA_TASK, decode_set
 from magic_committer.hadoop.paths import (
-    COMMITTERS_OWN,
     Destination,
     check_name,
     owner_of,
     set_name,
     shown,
-    waiting_id,
+    waiting_path,
 )
 from magic_committer.protocol.plan import PLAN_BYTES_MAX, Plan, PlannedSet, check_plan
 from magic_committer.protocol.record import (
@@ -68,9 +65,6 @@ from magic_committer.stores.urls import is_tree
 EXTRA_TOKEN = "magic-committer.token"
 EXTRA_CHECKSUM = "magic-committer.checksum"
 EXTRA_PART_BYTES = "magic-committer.part-bytes"
-EXTRA_JOB = "magic-committer.job"
-EXTRA_TASK = "magic-committer.task"
-EXTRA_ATTEMPT = "magic-committer.attempt"
 EXTRA_ABORTED = "magic-committer.aborted"
 """``"true"`` in a `.pendingset` without commits: a *tombstone*. The attempt was aborted, and nobody
 can commit it any more, because the key of its set is taken."""
@@ -79,24 +73,22 @@ RUN_CHARS_MAX = 24
 """Characters of one run of sizes: 13 digits, a star, 5 digits, and some more."""
 
 _ALGORITHMS = frozenset(get_args(ChecksumAlgorithm))
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=-]*\Z")
-DIRECTORIES_MAX = 10_000
-"""How many directories a `RowCheck` remembers."""
 
 
 class ReadyUpload(NamedTuple):
-    """One upload. Anyone who has this value can complete it. ``token``:
+    """One upload. Anyone who has its parts can complete it; its remover needs no more than what
+    identifies it and the object that it becomes. ``token``:
     `magic_committer.protocol.record.token`; "" for Hadoop's uploads. ``multipart_etag``: for an
-    upload without a token: MD5 of the parts' MD5s, ``-N``; "" if it cannot be computed. It
-    identifies the completed object."""
+    upload without a token: MD5 of the parts' MD5s, ``-N``; "" if it cannot be computed. Both are
+    empty if only a listing shows the upload."""
 
     key: str
     upload_id: str
-    parts: tuple[Part, ...]
-    length: int
-    checksum: Checksum | None
-    token: str
-    multipart_etag: str
+    token: str = ""
+    multipart_etag: str = ""
+    parts: tuple[Part, ...] = ()
+    length: int = 0
+    checksum: Checksum | None = None
 
     @property
     def name(self) -> str:
@@ -151,70 +143,66 @@ def to_pending(
 
 
 def from_pending(pending: Pending, source: str) -> ReadyUpload:
-    """Read a checked `.pending` for completing."""
-    return upload_of(row_of(pending, source))
+    """Read a checked `.pending` for completing. Errors call it ``source``."""
+    extra, etags = pending.extra_data or {}, pending.etags
+    whole = str(pending.length) if is_tree(pending.bucket) else ""  # a file that waits
+    told = extra.get(EXTRA_PART_BYTES, whole)
+    sizes = part_sizes(told, len(etags), pending.length, source)
+    parts = tuple(
+        Part(number, etag.etag, size, _known(etag.checksum_algorithm, etag.checksum))
+        if isinstance(etag, UploadEtag)
+        else Part(number, etag, size)
+        for number, (etag, size) in enumerate(zip(etags, sizes, strict=True), 1)
+    )
+    algorithm, _, value = extra.get(EXTRA_CHECKSUM, "").partition(":")
+    token = extra.get(EXTRA_TOKEN, "")
+    return ReadyUpload(
+        pending.destination_key,
+        pending.upload_id,
+        token,
+        "" if token else pending.multipart_etag() or "",
+        parts,
+        pending.length,
+        _known(algorithm, value),
+    )
+
+
+def _known(algorithm: str | None, value: str | None) -> Checksum | None:
+    # Algorithms that S3 does not have are dropped, as Hadoop does: the ETag alone decides then.
+    known = algorithm in _ALGORITHMS and value
+    return Checksum(cast("ChecksumAlgorithm", algorithm), value) if known and value else None
 
 
 class RowCheck:
-    """What one upload of a job must be, before anything becomes visible.
-
-    A plain name in a directory that was found right needs no look of its own: most files of a job
-    share few directories."""
+    """What one upload of a job must be, before anything becomes visible."""
 
     def __init__(self, job: StartedJob, dest: Destination) -> None:
         self._job = job
         self._dest = dest
         self._token = f"{job.uuid}."
         self._waits = job.waits and job.paths.task_attempts[len(dest.prefix) :]
-        self._right: set[str] = set()
-        """Directories in which a plain name is right."""
 
-    def problem(self, key: str, upload_id: str, token: str, parts: int) -> str | None:
+    def problem(self, key: str, upload_id: str, token: str) -> str | None:
         """What is wrong with an upload; None if nothing is."""
         if self._waits:
-            if not self._waits_here(key, upload_id):
+            waiting = waiting_path(key, upload_id)
+            if waiting is None or not waiting[0].startswith(self._waits):
                 return f"{key}: its upload {upload_id!r} is no file of a task of this job"
             token = self._token
-        name = key.rpartition("/")[2]
-        if not _PLAIN_NAME.match(name) or name.endswith(COMMITTERS_OWN):
-            return self._look(key, token, parts)
-        directory = key[: -len(name)]
-        if directory in self._right and 1 <= parts <= PART_NUMBER_MAX and self._is_ours(token):
-            return None
-        problem = self._look(key, token, parts)
-        if problem is None and len(self._right) < DIRECTORIES_MAX:
-            self._right.add(directory)
-        return problem
-
-    def _waits_here(self, key: str, upload_id: str) -> bool:
-        """Whether an upload is a file of an attempt of this job: as `waiting_path`, but quicker."""
-        path, _, _ = upload_id.rpartition("#")
-        home = len(path) - len(key)
-        attempt = path[len(self._waits) : home - 1]
-        named = path.startswith(self._waits) and attempt != "" and "/" not in attempt
-        return named and home > len(self._waits) and path[home - 1 :] == f"/{key}"
-
-    def _is_ours(self, token: str) -> bool:
-        return token.startswith(self._token)
-
-    def _look(self, key: str, token: str, parts: int) -> str | None:
         if not self._dest.contains(key):
             return f"{key}: lies outside the destination {self._dest.url}"
         try:
             check_name(self._dest.relative(key))
         except PathError as error:
             return f"{shown(key)}: {error.message}"
-        if not 1 <= parts <= PART_NUMBER_MAX:
-            return f"{key}: has {parts} parts, not 1 to {PART_NUMBER_MAX}"
-        if not (self._is_ours(token) or (self._job.adopted and not token)):
+        if not (token.startswith(self._token) or (self._job.adopted and not token)):
             return f"{key}: its token {token!r} is not of this job"
         return None
 
 
 def etag_of(part: Part) -> UploadEtag:
     """What a `.pending` says of a part."""
-    checksum = part.checksum
-    return UploadEtag(part.etag, *((checksum.algorithm, checksum.value) if checksum else ()))
+    return UploadEtag(part.etag, *(part.checksum or ()))
 
 
 def _runs(sizes: Iterable[int]) -> str:
@@ -251,74 +239,22 @@ def _sizes(text: str, source: str) -> list[int]:
 # Spooling -----------------------------------------------------------------------------------------
 
 
-Row = tuple[str, str, str, int, int, str, Any, Any]
-"""An upload as JSON: what is checked of it (key, upload id, token, number of parts), and what else
-Complete needs: length, multipart ETag, checksum, parts. A part is an ETag, a size and a checksum; a
-checksum is an algorithm and a value, or None."""
-_CHECKED = 4
-"""How many columns of a row are checked."""
+class NamedUpload(Struct, array_like=True, frozen=True, gc=False):
+    """What is checked of an upload: the first fields of a `ReadyUpload`."""
+
+    key: str
+    upload_id: str
+    token: str
 
 
-def pack(rows: Sequence[Row], statistics: Mapping[str, Any]) -> bytes:
-    """Pack a set's rows and statistics into few bytes, for a local spool: first the columns that
-    are checked, which are read more often."""
-    columns = list(zip(*rows, strict=True))
-    return b"\n".join(map(orjson.dumps, (columns[:_CHECKED], [statistics, *columns[_CHECKED:]])))
+_PACKER = msgpack.Encoder()
+_UNPACKER = msgpack.Decoder(tuple[list[ReadyUpload], dict[str, Any]])
+_NAMES = msgpack.Decoder(tuple[list[NamedUpload], Raw])
 
 
-def unpack(data: bytes) -> tuple[Iterator[Row], Mapping[str, Any]]:
-    """Read what `pack` packed."""
-    checked, _, rest = data.partition(b"\n")
-    statistics, *columns = orjson.loads(rest)
-    return zip(*orjson.loads(checked), *columns, strict=True), statistics
-
-
-def unpack_checked(data: bytes) -> Iterator[tuple[str, str, str, int]]:
-    """Read what is checked of the uploads that `pack` packed: key, upload id, token, number of
-    parts."""
-    return zip(*orjson.loads(data[: data.index(b"\n")]), strict=True)
-
-
-def row_of(pending: Pending, source: str) -> Row:
-    """The row of a checked `.pending`. Errors call it ``source``."""
-    extra, etags = pending.extra_data or {}, pending.etags
-    whole = str(pending.length) if is_tree(pending.bucket) else ""  # a file that waits
-    told = extra.get(EXTRA_PART_BYTES, whole)
-    sizes = part_sizes(told, len(etags), pending.length, source)
-    parts = [
-        (etag.etag, size, _known(etag.checksum_algorithm, etag.checksum))
-        if isinstance(etag, UploadEtag)
-        else (etag, size, None)
-        for etag, size in zip(etags, sizes, strict=True)
-    ]
-    algorithm, _, value = extra.get(EXTRA_CHECKSUM, "").partition(":")
-    token = extra.get(EXTRA_TOKEN, "")
-    return (
-        pending.destination_key,
-        pending.upload_id,
-        token,
-        len(etags),
-        pending.length,
-        "" if token else pending.multipart_etag() or "",
-        _known(algorithm, value),
-        parts,
-    )
-
-
-def _known(algorithm: str | None, value: str | None) -> tuple[str, str] | None:
-    # Algorithms that S3 does not have are dropped, as Hadoop does: the ETag alone decides then.
-    return (algorithm, value) if algorithm and value and algorithm in _ALGORITHMS else None
-
-
-def upload_of(row: Row) -> ReadyUpload:
-    """The upload of a row."""
-    key, upload_id, token, _, length, multipart_etag, checksum, parts = row
-    stored = [
-        Part(number, etag, size, Checksum(*pair) if pair else None)
-        for number, (etag, size, pair) in enumerate(parts, 1)
-    ]
-    whole = Checksum(*checksum) if checksum else None
-    return ReadyUpload(key, upload_id, tuple(stored), length, whole, token, multipart_etag)
+def pack(uploads: Sequence[ReadyUpload], statistics: Mapping[str, Any]) -> bytes:
+    """Pack a set's uploads and statistics, for a local spool."""
+    return _PACKER.encode((uploads, statistics))
 
 
 # Reading what the tasks left ----------------------------------------------------------------------
@@ -400,15 +336,8 @@ class Loaded:
     nobodys: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    info: ObjectInfo
-    task: str
-    attempt: str
-    uuid: str
-    rows: Sequence[Row]
-    statistics: Mapping[str, Any]
-    own: OwnSet | None = None
+Uploads = Iterator[tuple[Iterable[ReadyUpload], Mapping[str, Any]]]
+"""Uploads set by set, each to be gone through once, with the set's statistics."""
 
 
 class Spool:
@@ -419,6 +348,8 @@ class Spool:
         self._file: IO[bytes] = tempfile.SpooledTemporaryFile(  # noqa: SIM115 (closed by __exit__)
             max_size=SPOOL_MEMORY_BYTES_MAX, prefix="magic-committer-"
         )
+        self.accepted: Sequence[LoadedSet] = ()
+        """What the job takes of the sets in it."""
         self._end = 0
         self._is_elsewhere = False
         """The file's place is not its end: something was read."""
@@ -429,38 +360,44 @@ class Spool:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def write(self, rows: Sequence[Row], statistics: Mapping[str, Any]) -> tuple[int, int]:
-        """Append a set's uploads, as rows, and its statistics. Gives offset and length in bytes."""
-        return self.append(pack(rows, statistics))
-
-    def append(self, packed: bytes) -> tuple[int, int]:
-        """`write`, of what is packed already."""
+    def append(self, packed: bytes) -> int:
+        """Append what `pack` packed. Gives its offset."""
         offset = self._end
         if self._is_elsewhere:  # a seek writes what is buffered
             self._file.seek(offset)
             self._is_elsewhere = False
         self._file.write(packed)
         self._end += len(packed)
-        return offset, len(packed)
+        return offset
 
-    def read(self, offset: int, length: int) -> tuple[Iterator[Row], Mapping[str, Any]]:
-        """Read what `write` wrote."""
-        return unpack(self._read(offset, length))
+    def named(self) -> Iterator[NamedUpload]:
+        """What is checked of the accepted sets' uploads. One set is unpacked at a time."""
+        for loaded in self.accepted:
+            yield from _NAMES.decode(self._read(loaded))[0]
 
-    def checked(self, accepted: Iterable[LoadedSet]) -> Iterator[tuple[str, str, str, int]]:
-        """What is checked of the uploads of sets: key, upload id, token, number of parts. One set
-        is unpacked at a time."""
-        for loaded in accepted:
-            yield from unpack_checked(self._read(loaded.offset, loaded.packed_bytes))
+    def uploads(self) -> Uploads:
+        """Large sets one by one; small ones mixed, `SPREAD_SETS` at a time, one upload of each in
+        turn: a task's files often lie in one directory, and S3 limits requests for each prefix."""
+        small = [one for one in self.accepted if one.packed_bytes <= SPREAD_BYTES_MAX]
+        for loaded in self.accepted:
+            if loaded.packed_bytes > SPREAD_BYTES_MAX:
+                yield self.read(loaded)
+        together = -(-len(small) // SPREAD_SETS)
+        for first in range(together):
+            read = [self.read(loaded) for loaded in small[first::together]]
+            for _, statistics in read[1:]:
+                yield (), statistics
+            mixed = chain.from_iterable(zip_longest(*(uploads for uploads, _ in read)))
+            yield (upload for upload in mixed if upload is not None), read[0][1]
 
-    def keys(self, accepted: Iterable[LoadedSet]) -> Iterator[str]:
-        """The keys of the uploads of sets."""
-        return (key for key, *_ in self.checked(accepted))
+    def read(self, loaded: LoadedSet) -> tuple[list[ReadyUpload], dict[str, Any]]:
+        """The uploads of a set, and its statistics."""
+        return _UNPACKER.decode(self._read(loaded))
 
-    def _read(self, offset: int, length: int) -> bytes:
+    def _read(self, loaded: LoadedSet) -> bytes:
         self._is_elsewhere = True
-        self._file.seek(offset)
-        return self._file.read(length)
+        self._file.seek(loaded.offset)
+        return self._file.read(loaded.packed_bytes)
 
 
 def load(
@@ -481,93 +418,50 @@ def load(
     loaded = Loaded()
     with closing(_reading(runtime, job_id, refs, owns)) as outcomes:
         for outcome in outcomes:
+            ref = outcome.item
             try:
-                read = outcome.unwrap()
+                info, own = outcome.unwrap()
             except _PassedOverError:
                 continue
             except _NobodysError:
                 if len(loaded.nobodys) < NOBODYS_MAX:
-                    loaded.nobodys.append(outcome.item.key)
+                    loaded.nobodys.append(ref.key)
                 continue
             except (FormatError, NotFound) as error:
                 loaded.problems.append(error.message)
                 continue
-            loaded.sets.append(_spooled(outcome.item, read, spool))
+            loaded.sets.append(
+                LoadedSet(
+                    ref.key, info.etag, own.task, own.attempt, own.uuid, info.last_modified,
+                    own.files, own.data_bytes, spool.append(own.packed), len(own.packed),
+                )
+            )  # fmt: skip
             runtime.progress(Progress("load", len(loaded.sets), total, "tasks"))
     return loaded
 
 
 def stored_uploads(
     runtime: Runtime, job: StartedJob, sets: Iterable[PlannedSet], *, missing_is_fine: bool
-) -> Iterator[tuple[list[ReadyUpload], Mapping[str, Any]]]:
-    """The uploads of planned sets, read from the store, with each set's statistics. Each upload is
-    checked against the destination and the job, as before the decision: somebody who may write a
-    record below one destination must not make its reader act elsewhere (docs/security.md).
-    NotFound: a set is gone, and the job may be finished: read its record again."""
+) -> Uploads:
+    """The uploads of planned sets, read from the store. Each upload is checked against the
+    destination and the job, as before the decision: somebody who may write a record below one
+    destination must not make its reader act elsewhere (docs/security.md). NotFound: a set is gone,
+    and the job may be finished: read its record again."""
     right, directory = RowCheck(job, Destination.parse(job.dest)), job.paths.tree
     refs = (SetRef(directory + s.name, s.etag, s.task, s.attempt) for s in sets)
     with closing(_reading(runtime, job.id, refs)) as outcomes:
         for outcome in outcomes:
             try:
-                read = outcome.unwrap()
+                _, own = outcome.unwrap()
             except NotFound:
                 if missing_is_fine:
                     continue
                 raise
-            for row in read.rows:
-                if problem := right.problem(*row[:4]):
+            uploads, statistics = _UNPACKER.decode(own.packed)
+            for upload in uploads:
+                if problem := right.problem(*upload[:3]):
                     raise FormatError(outcome.item.key, "commits", problem)
-            yield [upload_of(row) for row in read.rows], read.statistics
-
-
-# Where the uploads of a plan come from ------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class StoredSource:
-    """The pendingsets that a plan names, read from the store."""
-
-    runtime: Runtime
-    job: StartedJob
-    plan: Plan
-    missing_is_fine: bool
-
-    def uploads(self) -> Iterator[tuple[Iterable[ReadyUpload], Mapping[str, Any]]]:
-        return stored_uploads(
-            self.runtime, self.job, self.plan.sets, missing_is_fine=self.missing_is_fine
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class SpooledSource:
-    """The accepted sets in the driver's own spool."""
-
-    accepted: Sequence[LoadedSet]
-    spool: Spool
-
-    def uploads(self) -> Iterator[tuple[Iterable[ReadyUpload], Mapping[str, Any]]]:
-        """Large sets one by one; small ones mixed, `SPREAD_SETS` at a time, one upload of each in
-        turn: a task's files often lie in one directory, and S3 limits requests for each prefix."""
-        small = [one for one in self.accepted if one.packed_bytes <= SPREAD_BYTES_MAX]
-        for loaded in self.accepted:
-            if loaded.packed_bytes > SPREAD_BYTES_MAX:
-                rows, statistics = self._read(loaded)
-                yield map(upload_of, rows), statistics
-        together = -(-len(small) // SPREAD_SETS)
-        for first in range(together):
-            read = [self._read(loaded) for loaded in small[first::together]]
-            for _, statistics in read[1:]:
-                yield (), statistics
-            mixed = chain.from_iterable(zip_longest(*(rows for rows, _ in read)))
-            yield (upload_of(row) for row in mixed if row is not None), read[0][1]
-
-    def _read(self, loaded: LoadedSet) -> tuple[Iterator[Row], Mapping[str, Any]]:
-        return self.spool.read(loaded.offset, loaded.packed_bytes)
-
-
-Source = StoredSource | SpooledSource
-"""Where the plan's uploads come from, set by set: uploads, to be gone through once, and the set's
-statistics."""
+            yield uploads, statistics
 
 
 def set_bytes_max(told: int) -> int:
@@ -591,10 +485,10 @@ class _NobodysError(Exception):
 
 def _reading(
     runtime: Runtime, job_id: str, refs: Iterable[SetRef], owns: Owns | None = None
-) -> Generator[Outcome[SetRef, _Read], None, None]:
-    def read(ref: SetRef, bytes_max: int) -> _Read:
+) -> Generator[Outcome[SetRef, tuple[ObjectInfo, OwnSet]], None, None]:
+    def read(ref: SetRef, bytes_max: int) -> tuple[ObjectInfo, OwnSet]:
         if ref.own is not None and (info := _seen(runtime, ref, ref.own)) is not None:
-            return _Read(info, ref.task, ref.attempt, ref.own.uuid, (), {}, ref.own)
+            return info, ref.own
         try:
             stored = runtime.store.get(ref.key, max_bytes=bytes_max)
         except InvalidRequest as error:
@@ -603,9 +497,7 @@ def _reading(
             if bytes_max < PENDINGSET_BYTES_MAX:
                 raise _LargerError from error
             raise FormatError(ref.key, "", f"has over {PENDINGSET_BYTES_MAX} bytes") from error
-        if owns is not None:
-            _hold_owner(stored, owns, runtime.store.bucket)
-        return _parse(stored, ref, job_id, runtime.store.bucket, listed=owns is not None)
+        return stored.info, _parse(stored, ref, job_id, runtime.store.bucket, owns)
 
     larger: list[SetRef] = []
     beside = runtime.pool.each(
@@ -665,35 +557,44 @@ def _room_for(ref: SetRef) -> int:
     return min(told, PENDINGSET_BYTES_MAX) if ref.size else SMALL_SET_BYTES
 
 
-def _hold_owner(stored: StoredObject, owns: Owns, bucket: str) -> None:
-    """Pass over an object of another job, by its metadata or by its body."""
-    if owns(stored.info.metadata):
-        return
+def _content(stored: StoredObject, ref: SetRef, bucket: str, owns: Owns | None) -> PendingSet:
+    """Read a set, of a listing if ``owns`` is given: pass over another job's, by its metadata or by
+    its body."""
+
+    def decoded() -> PendingSet:
+        if ref.etag and not same_etag(stored.info.etag, ref.etag):
+            raise FormatError(
+                ref.key, "", "is not the version that the task wrote: its ETag differs"
+            )
+        return decode_set(stored.body, ref.key, bucket)
+
+    if owns is None or owns(stored.info.metadata):
+        return decoded()
     if (stored.info.metadata or {}).get(JOB_METADATA):
         raise _PassedOverError
     try:
-        extra = decode_set(stored.body, stored.info.key, bucket).extra_data or {}
+        extra = decode_set(stored.body, ref.key, bucket).extra_data or {}
     except FormatError:
         raise _NobodysError from None  # a set that cannot be read cannot name its owner either
     if not (uuid := extra.get(EXTRA_JOB)):
         raise _NobodysError
     if not owns({JOB_METADATA: uuid}):
         raise _PassedOverError
+    return decoded()
 
 
-def _parse(stored: StoredObject, ref: SetRef, job_id: str, bucket: str, *, listed: bool) -> _Read:
-    key, info = ref.key, stored.info
-    if ref.etag and not same_etag(info.etag, ref.etag):
-        raise FormatError(key, "", "is not the version that the task wrote: its ETag differs")
-    content = _content(stored.body, key, bucket)
-    if is_tombstone(content.extra):
-        if listed:
+def _parse(
+    stored: StoredObject, ref: SetRef, job_id: str, bucket: str, owns: Owns | None
+) -> OwnSet:
+    content = _content(stored, ref, bucket, owns)
+    key, metadata, extra = ref.key, stored.info.metadata or {}, content.extra_data or {}
+    told, kept = extra.get(EXTRA_JOB, ""), metadata.get(JOB_METADATA, "")
+    if is_tombstone(extra):
+        if owns is not None:
             raise _PassedOverError
         raise FormatError(key, "extraData", "says that the attempt was aborted")
     if content.job_id not in ("", job_id):
         raise FormatError(key, "jobId", f"is {content.job_id!r}, the job is {job_id!r}")
-    extra, metadata = content.extra, info.metadata or {}
-    told, kept = extra.get(EXTRA_JOB, ""), metadata.get(JOB_METADATA, "")
     if told and kept and told != kept:
         raise FormatError(
             key, f"extraData.{EXTRA_JOB}", f"is {told!r}, the object's metadata says {kept!r}"
@@ -709,69 +610,23 @@ def _parse(stored: StoredObject, ref: SetRef, job_id: str, bucket: str, *, liste
     if not uuid:  # Hadoop's set: named for the task; its uploads name the attempt
         uuid = owner_of("", key) or ""
         task = task or ref.task or set_name(key)
-        attempt = attempt or content.attempt
-    return _Read(info, task, attempt, uuid, content.rows, content.statistics)
+        attempt = attempt or (content.commits[0].task_id if content.commits else "")
+    return own_set(content, task, attempt, uuid, bucket, key)
 
 
-class _Content(NamedTuple):
-    """What a set says, as far as a commit needs it. ``attempt`` is that of its first upload."""
-
-    job_id: str
-    extra: Mapping[str, str]
-    statistics: Mapping[str, Any]
-    attempt: str
-    rows: list[Row]
-
-
-def _content(data: bytes, key: str, bucket: str) -> _Content:
-    """Read a `.pendingset`; or a task manifest as the set that it is."""
-    if is_manifest(key, bucket):
-        manifest, home = manifest_at(data, key, bucket)
-        rows: list[Row] = [
-            (
-                file.name,
-                waiting_id(f"{home}/{file.name}", file.etag),
-                "",
-                1,
-                file.size,
-                file.etag or f"{SIZE_ONLY}{file.size}",
-                None,
-                [(file.etag, file.size, None)],
-            )
-            for file in manifest.files
-        ]
-        return _Content("", extra_of(manifest), manifest.statistics, manifest.attempt, rows)
-    pendingset = decode_pendingset(data, key)
-    commits, rows = pendingset.commits, []
-    for n, pending in enumerate(commits):
+def own_set(
+    content: PendingSet, task: str, attempt: str, uuid: str, bucket: str, key: str
+) -> OwnSet:
+    """What a commit needs of a set. Its ETag is not known."""
+    uploads: list[ReadyUpload] = []
+    for n, pending in enumerate(content.commits):
         if pending.bucket != bucket:
             reason = f"is {pending.bucket!r}, the job's is {bucket!r}"
             raise FormatError(key, f"commits[{n}].bucket", reason)
-        rows.append(row_of(pending, f"{key}: commits[{n}]"))
-    attempt = commits[0].task_id if commits else ""
-    extra, statistics = pendingset.extra_data or {}, pendingset.iostatistics or {}
-    return _Content(pendingset.job_id, extra, statistics, attempt, rows)
-
-
-def _spooled(ref: SetRef, read: _Read, spool: Spool) -> LoadedSet:
-    if read.own is not None:
-        offset, packed_bytes = spool.append(read.own.packed)
-        files, data_bytes = read.own.files, read.own.data_bytes
-    else:
-        offset, packed_bytes = spool.write(read.rows, read.statistics)
-        files, data_bytes = len(read.rows), sum(row[4] for row in read.rows)
-    return LoadedSet(
-        key=ref.key,
-        etag=read.info.etag,
-        task=read.task,
-        attempt=read.attempt,
-        uuid=read.uuid,
-        last_modified=read.info.last_modified,
-        files=files,
-        bytes=data_bytes,
-        offset=offset,
-        packed_bytes=packed_bytes,
-    )
+        uploads.append(from_pending(pending, f"{key}: commits[{n}]"))
+    data_bytes = sum(upload.length for upload in uploads)
+    packed = pack(uploads, content.iostatistics or {})
+    return OwnSet("", task, attempt, uuid, len(uploads), data_bytes, packed)
 
 
 # Stored plans -------------------------------------------------------------------------------------

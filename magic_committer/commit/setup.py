@@ -67,24 +67,24 @@ def setup_job(
     )
     job = structs.replace(StartedJob.attached(record, dest.url, ""), said_mode=said_mode)
     try:
-        created = register.create(runtime, paths.record, record)
+        seen, undisturbed = register.create(runtime, paths.record, record)
     except BaseException as error:
         if not isinstance(error, MagicError):  # Ctrl-C: the record may be stored all the same
             with cleaning_up(error):
                 _take_back(runtime, job, in_flight, error)
         raise
-    job = structs.replace(job, fence_etag=created.seen.etag, undisturbed=created.undisturbed)
+    job = structs.replace(job, fence_etag=seen.etag, undisturbed=undisturbed)
     try:
         # What is asked by creating the record again, before anything else of the proof can fail.
-        if probe.need(runtime, paths, created.seen, {"conditional_put"})[1]:
+        if probe.need(runtime, paths, seen, {"conditional_put"})[1]:
             job = structs.replace(job, undisturbed=False)
-        _prove(runtime, paths, created.seen)
+        _prove(runtime, paths, seen)
         _look_around(runtime, job, in_flight)
     except BaseException as error:
         if _may_have_sent(error):  # a PUT of the proof may take effect late
             job = structs.replace(job, undisturbed=False)
         with cleaning_up(error):
-            _withdraw(runtime, job, created.seen, in_flight, error)
+            _withdraw(runtime, job, seen, in_flight, error)
         raise
     logger.info("job %s: started, %s, mode %s", name, dest.url, terms.mode)
     return job
@@ -163,14 +163,11 @@ def _refuse_other_terms(record: JobRecord, terms: Terms, dest: Destination) -> N
         raise JobExists(
             f"job {record.id!r} under {dest.url} is Hadoop's, adopted", job_id=record.id
         )
-    there = structs.asdict(record.terms)
-    other = {name: value for name, value in there.items() if value != getattr(terms, name)}
+    other = record.terms.differing(terms)
     if not other:
         return
-    differ = "; ".join(
-        f"{name}={value!r}, not {getattr(terms, name)!r}" for name, value in other.items()
-    )
-    same = ", ".join(f"{name}={value!r}" for name, value in other.items())
+    differ = "; ".join(f"{name}={there!r}, not {given!r}" for name, there, given in other)
+    same = ", ".join(f"{name}={there!r}" for name, there, _ in other)
     raise JobExists(
         f"job {record.id!r} under {dest.url} was started with other terms: it has {differ}",
         job_id=record.id,

@@ -1,6 +1,6 @@
 """What a job does about its micro-batch: it claims it, and says that it is published.
 
-`magic_committer.protocol.ledger` has the rules; `Ledgers` sends the requests. Invariants:
+`magic_committer.protocol.ledger` has the rules. Invariants:
 
 * A write is conditional on the exact version that it leaves (``If-None-Match: *`` for the first).
   An unanswered write is sent again while that version is still there. After an unclear answer the
@@ -67,48 +67,36 @@ class StoredLedger:
         return "" if self.ledger is None else self.ledger.nonce
 
 
-class Ledgers:
-    """The ledgers of a destination: one object for each query."""
+def read_ledger(runtime: Runtime, dest: Destination, query: str) -> StoredLedger:
+    """Read the ledger of a query. One GET."""
+    key = dest.ledger(query)
+    try:
+        stored = runtime.store.get(key, max_bytes=LEDGER_BYTES_MAX)
+    except NotFound:
+        return StoredLedger(key, None, "")
+    ledger = Ledger.decode(stored.body, key)
+    if ledger.query != query:
+        raise FormatError(key, "query", f"is {ledger.query!r}: the ledger of another query")
+    return StoredLedger(key, ledger, stored.info.etag)
 
-    def __init__(self, runtime: Runtime, dest: Destination) -> None:
-        self._runtime = runtime
-        self.dest = dest
-        self.ids = runtime.ids
 
-    def read(self, query: str) -> StoredLedger:
-        """Read the ledger of a query. One GET."""
-        key = self.dest.ledger(query)
-        try:
-            stored = self._runtime.store.get(key, max_bytes=LEDGER_BYTES_MAX)
-        except NotFound:
-            return StoredLedger(key, None, "")
-        ledger = Ledger.decode(stored.body, key)
-        if ledger.query != query:
-            raise FormatError(key, "query", f"is {ledger.query!r}: the ledger of another query")
-        return StoredLedger(key, ledger, stored.info.etag)
+def _write(runtime: Runtime, dest: Destination, leaves: StoredLedger, ledger: Ledger) -> bool:
+    """Replace one version of a ledger by the next. False: it has changed, perhaps by this very
+    write, whose answer was lost. Read it again."""
 
-    def write(self, leaves: StoredLedger, ledger: Ledger) -> bool:
-        """Replace one version of a ledger by the next. False: it has changed, perhaps by this very
-        write, whose answer was lost. Read it again."""
+    def there(_: StoreError) -> StoredLedger | None:
+        now = read_ledger(runtime, dest, ledger.query)
+        return now if now.ledger is not None else None
 
-        def there(_: StoreError) -> StoredLedger | None:
-            now = self.read(ledger.query)
-            return now if now.ledger is not None else None
-
-        written = register.write(
-            self._runtime,
-            leaves.key,
-            ledger.encode(),
-            ledger.nonce,
-            leaves if leaves.ledger is not None else None,
-            there,
-            lambda error: error,
-        )
-        return isinstance(written, Written)
+    before = leaves if leaves.ledger is not None else None
+    written = register.write(
+        runtime, leaves.key, ledger.encode(), ledger.nonce, before, there, lambda error: error
+    )
+    return isinstance(written, Written)
 
 
 def claim_batch(
-    ledgers: Ledgers,
+    runtime: Runtime,
     job: StartedJob,
     batch: StreamBatch,
     settle: Callable[[Claim], bool],
@@ -117,8 +105,9 @@ def claim_batch(
     """Claim a batch for a running job. Repeatable. False: the batch is published already.
     ``settle`` is `settle_claim`. Raises `BatchUnsettled`, with nothing decided, if others keep
     claiming, or if the batch was published from another checkpoint."""
+    dest = job.paths.dest
     for _ in range(LOOKS_MAX):
-        stored = ledgers.read(batch.query)
+        stored = read_ledger(runtime, dest, batch.query)
         move = next_move(stored.ledger, batch.number, job.uuid)
         if move is Move.SKIP:
             assert stored.ledger is not None
@@ -134,9 +123,14 @@ def claim_batch(
             lost = stored.ledger.claim if settle(stored.ledger.claim) else None
         ledger = stored.ledger or Ledger(batch.query, "", None, "", None)
         claim = Claim(job.id, job.uuid, batch.number, checkpoint or "")
-        if ledgers.write(stored, ledger.claimed(claim, ledgers.ids())):
+        if _write(runtime, dest, stored, ledger.claimed(claim, runtime.ids())):
             if lost is not None:
-                _tell_lost(batch, lost)
+                logger.warning(
+                    "%s: job %s, which has claimed batch %d, has no record. Most likely it was"
+                    " aborted. If its record was deleted by somebody else, files of that batch may"
+                    " be visible, and are there twice when the batch is written again",
+                    batch, lost.job_id, lost.number,
+                )  # fmt: skip
             return True
     raise BatchUnsettled(
         f"job {job.id!r} could not claim {batch}: other runs of the query keep changing its ledger",
@@ -159,12 +153,13 @@ def tell_passed_over(batch: StreamBatch, done: int) -> None:
     )
 
 
-def publish_batch(ledgers: Ledgers, job: StartedJob, batch: StreamBatch) -> str:
+def publish_batch(runtime: Runtime, job: StartedJob, batch: StreamBatch) -> str:
     """Say in the ledger that a job has published its batch, if that is not said yet. Repeatable, by
     whoever completes the job. Gives a warning if the ledger has forgotten the job's claim, and does
     not say that the batch is published; "" if all is well."""
+    dest = job.paths.dest
     for _ in range(LOOKS_MAX):
-        stored = ledgers.read(batch.query)
+        stored = read_ledger(runtime, dest, batch.query)
         ledger = stored.ledger
         if ledger is None or ledger.claim is None or ledger.claim.uuid != job.uuid:
             if ledger is not None and ledger.covers(batch.number):
@@ -174,14 +169,10 @@ def publish_batch(ledgers: Ledgers, job: StartedJob, batch: StreamBatch) -> str:
                 " none: somebody has changed it. If the query runs this batch again, its rows are"
                 " there twice"
             )
-        if ledgers.write(stored, ledger.published(batch.number, ledgers.ids())):
+        if _write(runtime, dest, stored, ledger.published(batch.number, runtime.ids())):
             return ""
-    raise WriteConflict(
-        f"{stored.key} keeps changing",
-        operation="put",
-        bucket=ledgers.dest.bucket,
-        key=stored.key,
-    )
+    told = f"{stored.key} keeps changing"
+    raise WriteConflict(told, operation="put", bucket=dest.bucket, key=stored.key)
 
 
 # The job that has claimed before ------------------------------------------------------------------
@@ -223,29 +214,17 @@ def settle_claim(
     raise unsettled(job, batch, claim, why)
 
 
-def _tell_lost(batch: StreamBatch, claim: Claim) -> None:
-    """Log that the claim of a job without a record was taken."""
-    logger.warning(
-        "%s: job %s, which has claimed batch %d, has no record. Most likely it was aborted. If its"
-        " record was deleted by somebody else, files of that batch may be visible, and are there"
-        " twice when the batch is written again",
-        batch,
-        claim.job_id,
-        claim.number,
-    )
-
-
 # After the decision -------------------------------------------------------------------------------
 
 
 def published_by(
-    ledgers: Ledgers, job: StartedJob, batch: StreamBatch, checkpoint: str | None
+    runtime: Runtime, job: StartedJob, batch: StreamBatch, checkpoint: str | None
 ) -> Literal["", "it", "another"]:
     """What the ledger says about the batch of a job that will not publish it any more: this very
     job has published it, or another one from the same checkpoint; "": nobody has, or nobody can
     tell."""
     try:
-        ledger = ledgers.read(batch.query).ledger
+        ledger = read_ledger(runtime, job.paths.dest, batch.query).ledger
     except (StoreError, FormatError) as error:
         logger.info("job %s: its query's ledger does not tell: %s", job.id, error)
         return ""
@@ -257,19 +236,16 @@ def published_by(
 
 
 def say_published(
-    ledgers: Ledgers,
-    job: StartedJob,
-    batch: StreamBatch,
-    accept: Collection[str],
+    runtime: Runtime, job: StartedJob, batch: StreamBatch, accept: Collection[str]
 ) -> str:
     """Write to the ledger that a batch is published, before the job's record is finished. Gives a
     warning, or "". If it is not written yet, that is `CommitIncomplete`: the next run of the query
     settles this job."""
-    key = ledgers.dest.ledger(batch.query)
+    key = job.paths.dest.ledger(batch.query)
     if key in accept:
         return f"{key} was accepted as it is"
     try:
-        return publish_batch(ledgers, job, batch)
+        return publish_batch(runtime, job, batch)
     except (StoreError, FormatError) as error:
         what = f"its query's ledger does not say yet that {batch} is published"
         raise incomplete(job, what, error, outstanding=(key,)) from error

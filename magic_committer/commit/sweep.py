@@ -22,7 +22,7 @@ the plan of a committed job names looks at each upload first.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
@@ -212,7 +212,7 @@ class _Sweep:
         ready, metadata = revert.uploads_in(self.runtime, self.job, info)
         if not all(self.paths.dest.contains(upload.key) for upload in ready):
             raise FormatError(info.key, "destinationKey", "lies outside the destination")
-        return [UploadName.of(upload) for upload in ready], metadata
+        return [upload._replace(parts=()) for upload in ready], metadata
 
     def clear(self, directory: str) -> int:
         """Remove a directory of waiting files, which is the job's alone: what is left in it nobody
@@ -273,9 +273,11 @@ class _Sweep:
         self.swept.unattributed = unattributed
         return mine
 
-    def abort_all(self, doomed: Iterable[UploadName | UploadInfo]) -> int:
+    def abort_all(self, doomed: Collection[UploadName | UploadInfo]) -> int:
         """Remove uploads and give the number of aborted ones. What could not be removed is kept in
         ``left``."""
+        if not doomed:
+            return 0
         before = self.swept.aborted
         removals = (
             (upload, UploadRemover(self.runtime, look_first=looks).to_remove(upload))

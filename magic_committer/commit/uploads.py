@@ -37,7 +37,7 @@ from typing import Any
 
 from magic_committer.commit.register import may_still_land
 from magic_committer.commit.requests import Pause, Start, Steps, by_verbs
-from magic_committer.commit.sets import ReadyUpload, upload_name
+from magic_committer.commit.sets import ReadyUpload
 from magic_committer.errors import (
     InvalidRequest,
     NotFound,
@@ -95,29 +95,11 @@ class UploadLook:
     ended: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class UploadName:
-    """An upload, as far as its remover must know it. Token and ETag identify the object that it
-    became, as in `ReadyUpload`. Both are empty if only a listing shows the upload: one that has
-    ended is then ``GONE``, even if it was completed."""
-
-    key: str
-    upload_id: str
-    token: str = ""
-    multipart_etag: str = ""
-
-    @classmethod
-    def of(cls, upload: ReadyUpload) -> UploadName:
-        """The name of a ready upload."""
-        return cls(upload.key, upload.upload_id, upload.token, upload.multipart_etag)
-
-    @property
-    def name(self) -> str:
-        """Key and id in one string, as `ReadyUpload.name`."""
-        return upload_name(self.key, self.upload_id)
+UploadName = ReadyUpload
+"""An upload as far as its remover must know it: without parts."""
 
 
-def became(upload: ReadyUpload | UploadName, info: ObjectInfo) -> bool:
+def became(upload: ReadyUpload, info: ObjectInfo) -> bool:
     """Whether an object is what the upload became. Pure.
 
     Our uploads carry a token. Hadoop's uploads have none: for them the multipart ETag decides, so
@@ -130,17 +112,17 @@ def became(upload: ReadyUpload | UploadName, info: ObjectInfo) -> bool:
     return bool(upload.multipart_etag) and same_etag(info.etag, upload.multipart_etag)
 
 
-def upload_state(runtime: Runtime, upload: ReadyUpload | UploadName) -> UploadLook:
+def upload_state(runtime: Runtime, upload: ReadyUpload) -> UploadLook:
     """Look what an upload is, by verbs; see `looking`."""
     return by_verbs(runtime, looking(runtime, upload))
 
 
-def to_look(runtime: Runtime, upload: ReadyUpload | UploadName) -> Start[UploadLook]:
+def to_look(runtime: Runtime, upload: ReadyUpload) -> Start[UploadLook]:
     """`looking`, to be begun by `requests.each`."""
     return lambda again: looking(runtime, upload)
 
 
-def looking(runtime: Runtime, upload: ReadyUpload | UploadName) -> Steps[UploadLook]:
+def looking(runtime: Runtime, upload: ReadyUpload) -> Steps[UploadLook]:
     """Look what an upload is: HEAD, ListParts, and HEAD again if it is not open any more, because
     another process may have completed it in between. Sends no HEAD if nothing identifies the object
     that it would become (`UploadName`). Repeatable; raises no `StoreError`."""
@@ -178,7 +160,7 @@ def lacks_parts(upload: ReadyUpload, look: UploadLook) -> bool:
     return look.state is UploadState.OPEN and any(p.number not in stored for p in upload.parts)
 
 
-def _object(runtime: Runtime, upload: ReadyUpload | UploadName) -> Steps[ObjectInfo | None]:
+def _object(runtime: Runtime, upload: ReadyUpload) -> Steps[ObjectInfo | None]:
     if not (upload.token or upload.multipart_etag):
         return None  # nothing identifies it
     return (yield from _at(runtime, upload.key))
@@ -349,7 +331,6 @@ def _aborted(error: StoreError | None) -> Removed:
 # Completing ---------------------------------------------------------------------------------------
 #
 # Anyone may repeat it.
-#
 # After a final error of Complete the store is asked what the upload is (`upload_state`). Stores
 # answer a second Complete with 200, 404, 403, 400 or 500, so every final error is settled that way,
 # not only 404 (protocol.md, "Completing is repeatable"). If the store does not tell, the
@@ -460,44 +441,41 @@ def _go_on(
         if number:
             yield Pause(CONFLICT_PAUSE_SECONDS * 2 ** (number - 1))
             answer = yield from _send(upload, if_none_match)
-        if isinstance(answer, InvalidRequest):
-            answer = yield from _send_stored_parts(upload, if_none_match, answer)
-        if isinstance(answer, Written):
-            if distrust or number or answer.attempts > 1:
-                return (yield from _look_after(runtime, upload, answer))
-            return Completion.DONE, None
-        conflict = conflicts(answer, if_none_match)
-        settled = yield from _settle(runtime, upload, answer, conflict)
+        looks = distrust or number > 0
+        settled, conflict = yield from _end_of(runtime, upload, answer, if_none_match, looks)
         if not conflict or settled[0] is not Completion.UNFINISHED:
             break
-    if settled[0] is Completion.REFUSED:
-        return (yield from _once_more(runtime, upload, if_none_match, settled))
-    return settled
-
-
-def _once_more(
-    runtime: Runtime, upload: ReadyUpload, if_none_match: bool, refused: Completed
-) -> Steps[Completed]:
-    """Send a refused Complete a second time, after a pause. A single refusal may come from a server
-    that was just restarting, or from another process that is completing the upload."""
+    if settled[0] is not Completion.REFUSED:
+        return settled
+    # A single refusal may come from a server that was just restarting, or from another process that
+    # is completing the upload.
     yield Pause(REFUSED_PAUSE_SECONDS)
     answer = yield from _send(upload, if_none_match)
+    again, _ = yield from _end_of(runtime, upload, answer, if_none_match, looks=True)
+    first, second = settled[1], again[1]
+    same = first and second and (first.status, first.code) == (second.status, second.code)
+    if again[0] is Completion.REFUSED and not same:
+        return Completion.UNFINISHED, second
+    return again
+
+
+def _end_of(
+    runtime: Runtime,
+    upload: ReadyUpload,
+    answer: Written | StoreError,
+    if_none_match: bool,
+    looks: bool,
+) -> Steps[tuple[Completed, bool]]:
+    """What became of an upload by an answer to Complete; and whether that is a conflict. ``looks``:
+    the object is looked at after every 200."""
     if isinstance(answer, InvalidRequest):
         answer = yield from _send_stored_parts(upload, if_none_match, answer)
     if isinstance(answer, Written):
-        return (yield from _look_after(runtime, upload, answer))
-    conflict = conflicts(answer, if_none_match)
-    settled = yield from _settle(runtime, upload, answer, conflict)
-    first = refused[1]
-    same = first is not None and (first.status, first.code) == (answer.status, answer.code)
-    if settled[0] is Completion.REFUSED and not same:
-        return Completion.UNFINISHED, answer
-    return settled
-
-
-def conflicts(error: StoreError, if_none_match: bool) -> bool:
-    """Whether a conditional Complete met another object, by the store's answer. Pure."""
-    return if_none_match and isinstance(error, PreconditionFailed | WriteConflict)
+        if looks or answer.attempts > 1:
+            return (yield from _look_after(runtime, upload, answer)), False
+        return (Completion.DONE, None), False
+    conflict = if_none_match and isinstance(answer, PreconditionFailed | WriteConflict)
+    return (yield from _settle(runtime, upload, answer, conflict)), conflict
 
 
 def is_final(error: StoreError) -> bool:

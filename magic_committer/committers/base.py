@@ -11,11 +11,10 @@ one commit (`commit.driver`) and one recovery. A committer adds how its attempts
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from importlib import import_module
-from typing import ClassVar, Generic, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 from magic_committer.commit import register
 from magic_committer.commit.driver import Driver, settle_runs
@@ -43,10 +42,12 @@ from magic_committer.upload import BlockSource
 A = TypeVar("A", bound=TaskAttempt, covariant=True)
 
 
-class Committer(ABC, Generic[A]):
+class Committer(Generic[A]):
     """One started job in one process. It holds components and does not travel; the job does."""
 
     name: ClassVar[str]
+    attempts: ClassVar[Callable[..., Any]]
+    """The class of its attempts."""
     tracks: ClassVar[tuple[Track, ...]]
     """Where its attempts can keep what their commit needs; the first, if the caller does not
     say."""
@@ -138,10 +139,18 @@ class Committer(ABC, Generic[A]):
                 f"job {self.job.id!r} is Hadoop's, adopted: it takes no tasks of this library",
                 hint="Commit or abort it, and start a job of your own",
             )
-        shared = attempt is not None and not sole
-        track = self.job.terms.track
-        if attempt is not None and shared and (track == "memory" or track not in self.tracks):
-            raise self._refuse_shared(attempt)
+        shared, track = attempt is not None and not sole, self.job.terms.track
+        if track not in self.tracks:  # a record that this library did not write
+            raise OptionError(
+                f"committer={self.name!r} has no track={track!r}",
+                hint="Start another job, without track",
+            )
+        if shared and track == "memory":
+            raise OptionError(
+                "a given attempt name needs track='s3', and the job has track='memory': an attempt"
+                " is committed by the handle that opened its files",
+                hint="Leave attempt out: each call of job.task(...) makes another attempt",
+            )
         return self._make(task, attempt or self.runtime.ids(), shared=shared)
 
     def committed_attempt(self, result: TaskCommit) -> A:
@@ -150,12 +159,11 @@ class Committer(ABC, Generic[A]):
         attempt.was_committed(result)
         return attempt
 
-    @abstractmethod
-    def _refuse_shared(self, attempt: str) -> OptionError:
-        """The error for an attempt that processes would share, in a job with ``track="memory"``."""
-
-    @abstractmethod
-    def _make(self, task: str, attempt: str, *, shared: bool) -> A: ...
+    def _make(self, task: str, attempt: str, *, shared: bool) -> A:
+        made: A = self.attempts(
+            self.runtime, self.job, self.options, task, attempt, blocks=self.blocks, shared=shared
+        )
+        return made
 
     def commit_job(
         self,

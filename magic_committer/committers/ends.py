@@ -28,8 +28,9 @@ import logging
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from magic_committer.commit.fence import AttemptSet, Fence
@@ -40,7 +41,7 @@ from magic_committer.errors import (
     TaskFailed,
     WrongProcess,
 )
-from magic_committer.errors.messages import ANOTHER_ATTEMPT, CLOSE_FIRST, name_some
+from magic_committer.errors.messages import CLOSE_FIRST, name_some
 from magic_committer.hadoop.paths import check_id, check_name, unique_name
 from magic_committer.hadoop.statistics import TASK_ATTEMPT, Statistics
 from magic_committer.options import Options
@@ -58,44 +59,33 @@ if TYPE_CHECKING:
 logger = logging.getLogger("magic_committer")
 
 
+class Doing(Enum):
+    """A call that ends an attempt or changes it, with what is done to the attempt."""
+
+    COMMIT = "committed"
+    ABORT = "aborted"
+    DISCARD = "changed: a file is discarded"
+
+
 class Turns:
     """The phase of one handle's attempt, and the calls that may change it. ``phase`` is changed
     only in a turn; ``lock`` is held for steps between which no turn may begin."""
 
-    def __init__(self, job_id: str, attempt: str) -> None:
+    def __init__(self, attempt_set: AttemptSet) -> None:
         self.phase = Phase.OPEN
         self.lock = threading.RLock()
-        self._job_id = job_id
-        self._attempt = attempt
-        self._committing: set[object] = set()
-        self._aborting: set[object] = set()
-        self._discarding: set[object] = set()
-
-    @property
-    def discarding(self) -> bool:
-        """Whether a call discards a file now."""
-        return bool(self._discarding)
-
-    def commit(self) -> AbstractContextManager[None]:
-        """The only turn of a commit."""
-        return self._turn(self._committing, self._check_commit)
-
-    def abort(self) -> AbstractContextManager[None]:
-        """A turn of an abort."""
-        return self._turn(self._aborting, self._check_abort)
-
-    def discard(self) -> AbstractContextManager[None]:
-        """A turn of a call that takes a file out of the attempt."""
-        return self._turn(self._discarding, self.check_open)
+        self._set = attempt_set
+        self._going: dict[Doing, set[object]] = {doing: set() for doing in Doing}
 
     @contextmanager
-    def _turn(self, going: set[object], check: Callable[[], None]) -> Iterator[None]:
-        me = object()
+    def take(self, doing: Doing) -> Iterator[None]:
+        """A turn of a call."""
+        me, going = object(), self._going[doing]
         try:
             with self.lock:
                 going.add(me)  # first this, then the look
                 try:
-                    check()
+                    self._check(doing)
                 except TaskFailed:
                     going.discard(me)  # a call that is refused disturbs none that runs
                     raise
@@ -103,23 +93,17 @@ class Turns:
         finally:
             going.discard(me)
 
-    def _check_commit(self) -> None:
-        if len(self._committing) > 1:
-            raise self.busy("committed")
-        if self._aborting:
-            raise self.busy("aborted")
-        if self._discarding:
-            raise self.busy("changed: a file is discarded")
-        if self.phase is Phase.ABORTED:
-            raise TaskFailed(
-                f"attempt {self._attempt!r} is aborted, it cannot be committed",
-                job_id=self._job_id,
-                hint=ANOTHER_ATTEMPT,
-            )
-
-    def _check_abort(self) -> None:
-        if self._committing:
-            raise self.busy("committed")
+    def _check(self, doing: Doing) -> None:
+        if doing is Doing.DISCARD:
+            self.check_open()
+        elif doing is Doing.ABORT:
+            self.refuse(Doing.COMMIT)
+        else:
+            self.refuse(Doing.COMMIT, beside=1)
+            self.refuse(Doing.ABORT)
+            self.refuse(Doing.DISCARD)
+            if self.phase is Phase.ABORTED:
+                raise self._set.failed(" is aborted, it cannot be committed")
 
     def check_open(self, *, awaited: bool = False) -> None:
         """Raise TaskFailed unless the attempt takes files: it is open, and nobody is ending it.
@@ -128,27 +112,23 @@ class Turns:
         with self.lock:
             if self.phase is not Phase.OPEN:
                 what = self.phase.value
-            elif self._committing and not awaited:
+            elif self._going[Doing.COMMIT] and not awaited:
                 what = "being committed"
-            elif self._aborting:
+            elif self._going[Doing.ABORT]:
                 what = "being aborted"
             else:
                 return
-        raise TaskFailed(
-            f"attempt {self._attempt!r} is {what}, it takes no more files",
-            job_id=self._job_id,
-            hint=CLOSE_FIRST,
-        )
+        raise self._set.failed(f" is {what}, it takes no more files", CLOSE_FIRST)
 
-    def busy(self, doing: str) -> TaskFailed:
-        """The error of a call that may not run beside another one, which is ``doing`` that."""
-        return TaskFailed(
-            f"attempt {self._attempt!r} is being {doing}, by another thread or by what a signal"
-            " handler has interrupted: nothing was done",
-            job_id=self._job_id,
-            hint="Wait until that call has returned. An attempt that it has committed is undone by"
-            " job.abort(), or left out of job.commit(...)",
-        )
+    def refuse(self, doing: Doing, beside: int = 0) -> None:
+        """Raise TaskFailed if more than so many such calls run now."""
+        if len(self._going[doing]) > beside:
+            raise self._set.failed(
+                f" is being {doing.value}, by another thread or by what a signal handler has"
+                " interrupted: nothing was done",
+                "Wait until that call has returned. An attempt that it has committed is undone by"
+                " job.abort(), or left out of job.commit(...)",
+            )
 
 
 class TaskAttempt(ABC):
@@ -167,9 +147,9 @@ class TaskAttempt(ABC):
         self._runtime = runtime
         self._options = options
         self._paths = job.paths
-        self._set = AttemptSet(runtime, job, self._paths, task, attempt)
-        self._fence = Fence(runtime, job, self._paths)
-        self._turns = Turns(job.id, attempt)
+        self._fence = Fence(runtime, job)
+        self._set = AttemptSet(runtime, job, self._fence, task, attempt)
+        self._turns = Turns(self._set)
         self._files: dict[str, Any] = {}
         """Its files by the names that they are stored under. Each has a ``state``."""
         self._local: LocalDirectory | None = None
@@ -250,11 +230,10 @@ class TaskAttempt(ABC):
     def check_process(self, doing: str) -> None:
         """Raise TaskFailed in a forked child; do nothing elsewhere. ``doing``: what is refused."""
         if self._pid != os.getpid():
-            raise TaskFailed(
-                f"attempt {self.attempt!r} of task {self.task!r} belongs to process {self._pid},"
+            raise self._set.failed(
+                f" of task {self.task!r} belongs to process {self._pid},"
                 f" this is process {os.getpid()}: {doing} here would do nothing for the job",
-                job_id=self.job.id,
-                hint=WrongProcess.advice,
+                WrongProcess.advice,
             )
 
     def commit(self, *, driver: bool = False) -> TaskCommit:
@@ -267,7 +246,7 @@ class TaskAttempt(ABC):
         if self.result is not None:
             return self.result
         self.check_process("committing it")
-        with patient(), self._turns.commit():
+        with patient(), self._turns.take(Doing.COMMIT):
             return self.result or self._commit(driver)
 
     def _commit(self, driver: bool) -> TaskCommit:
@@ -304,7 +283,7 @@ class TaskAttempt(ABC):
         else was tried; the job's sweep continues the work. If the attempt is committed or may be,
         nothing is undone."""
         self.check_process("aborting it")
-        with patient(), self._turns.abort():
+        with patient(), self._turns.take(Doing.ABORT):
             self._abort()
 
     def _abort_after(self, error: BaseException) -> None:
@@ -352,11 +331,7 @@ class TaskAttempt(ABC):
             )
         lost = [name for name, state in states.items() if state is FileState.FAILED]
         if lost:
-            raise TaskFailed(
-                f"attempt {self.attempt!r}: these files failed: {name_some(lost)}",
-                job_id=self.job.id,
-                hint=ANOTHER_ATTEMPT,
-            )
+            raise self._set.failed(f": these files failed: {name_some(lost)}")
 
     def _local_file(self, name: str, url: str, **ends: Any) -> LocalFile:
         """Make a local file, as long as the attempt takes files; ``ends``: as of `LocalFile`. Under

@@ -9,21 +9,21 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from magic_committer.commit.fence import StoredSet, names
+from magic_committer.commit.fence import AtKey, names
 from magic_committer.commit.probe import refuse_long_element
+from magic_committer.commit.requests import AtOnce, Start
 from magic_committer.commit.sets import etag_of, to_pending
 from magic_committer.committers.base import Committer
-from magic_committer.committers.ends import TaskAttempt, Turns
-from magic_committer.committers.saved import RetriedCreates, SavedFiles, remove_all, settle_undo
-from magic_committer.errors import MagicError, OptionError, StoreError, TaskFailed
-from magic_committer.errors.messages import ANOTHER_ATTEMPT
+from magic_committer.committers.ends import Doing, TaskAttempt, Turns
+from magic_committer.committers.saved import RetriedCreates, SavedFiles, remove_all
+from magic_committer.errors import MagicError, OptionError, TaskFailed
 from magic_committer.hadoop import statistics
 from magic_committer.hadoop.documents import Pending, encode_pending, new_pending
 from magic_committer.hadoop.paths import PENDING_SUFFIX, Destination, MagicPath, java_uri
@@ -39,7 +39,6 @@ from magic_committer.protocol.record import (
 from magic_committer.runtime.components import Runtime
 from magic_committer.runtime.threads import Future, Handed, patient, renewed_in_children
 from magic_committer.stores.base import (
-    Answer,
     Ask,
     Attributes,
     CreatedUpload,
@@ -60,8 +59,6 @@ from magic_committer.upload import (
 )
 
 # Files that are still being sent ------------------------------------------------------------------
-#
-# The small files of an attempt that were closed and are still being sent, beside the caller.
 #
 # A file that ends within its first block needs two requests, Create and its part. Waiting for them
 # at each `close` would make a task of 1,000 such files wait for 2,000 answers, one after the other.
@@ -162,39 +159,27 @@ class Closings:
 
     def _send_all(self, many: Many) -> None:
         """Send what is there and what comes, until there is nothing. In one thread at a time."""
-        going: set[_Work] = set()
-        ready: deque[tuple[_Work, Ask]] = deque()
+        going: set[Handed[None]] = set()
 
-        def go_on(work: _Work, answer: Answer | None) -> None:
-            steps, end = work
-            try:
-                ask = steps.throw(answer) if isinstance(answer, StoreError) else steps.send(answer)
-                ready.append((work, ask))
-            except StopIteration:
-                going.discard(work)
-                end.set_result(None)
-            except BaseException as error:
-                going.discard(work)
-                end.set_exception(error)
+        def new() -> tuple[Handed[None], Start[BaseException | None]] | None:
+            if not self._new:
+                return None
+            steps, end = self._new.popleft()
+            going.add(end)
+            return end, lambda _: _caught(steps)
 
-        def next_ask() -> tuple[_Work, Ask] | None:
-            while not ready and self._new:
-                going.add(work := self._new.popleft())
-                go_on(work, None)
-            return ready.popleft() if ready else None
-
+        clock = self._runtime.clock
         try:
             while self._has_more():
-                for work, answer in many.ask_each(
-                    next_ask, in_flight=FILES_MAX, look_seconds=LOOK_SECONDS
-                ):
-                    go_on(work, answer)
+                for end, error in AtOnce(clock, many, new, FILES_MAX, LOOK_SECONDS).run():
+                    going.discard(end)
+                    end.set_result(None) if error is None else end.set_exception(error)
         except BaseException as error:  # none of the store's: those are answers
             with self._lock:
                 self._sends = False
-                going.update(self._new)
+                going.update(end for _, end in self._new)
                 self._new.clear()
-            for _, end in going:
+            for end in going:
                 end.set_exception(error)
             raise
 
@@ -245,6 +230,15 @@ class Closings:
                 self._failed.append(stream)
 
 
+def _caught(steps: Steps) -> Generator[Ask, Any, BaseException | None]:
+    """Do a work. Gives the error that it ended with."""
+    try:
+        yield from steps
+    except BaseException as error:
+        return error
+    return None
+
+
 def _taken_from(waiting: deque[UploadStream]) -> UploadStream | None:
     """Take the first. Another thread may take it meanwhile."""
     try:
@@ -254,8 +248,6 @@ def _taken_from(waiting: deque[UploadStream]) -> UploadStream | None:
 
 
 # One attempt --------------------------------------------------------------------------------------
-#
-# One attempt of one task: its files, its commit, its abort.
 #
 # Invariants:
 #
@@ -316,7 +308,7 @@ class Attempt(TaskAttempt):
         self._dest = Destination.parse(job.dest)
         self._blocks = blocks
         self._saved = SavedFiles(
-            runtime, job, self._set, self._fence, shared=shared, in_flight=options.commit_threads
+            runtime, job, self._set, shared=shared, in_flight=options.commit_threads
         )
         self._in_memory = job.terms.track == "memory"
         may_close = partial(self._turns.check_open, awaited=self.opened_by_commit)
@@ -327,8 +319,8 @@ class Attempt(TaskAttempt):
         """Let other processes commit the attempt from now on: its files then look whether one
         has."""
         self._saved.share()
-        if self._turns.discarding:  # which may have looked before: both look after they have shown
-            raise self._turns.busy("changed: a file is discarded")
+        # A call that discards may have looked before: both look after they have shown themselves.
+        self._turns.refuse(Doing.DISCARD)
 
     # Writing --------------------------------------------------------------------------------------
 
@@ -445,7 +437,7 @@ class Attempt(TaskAttempt):
         """Take a file out of the attempt, open or closed, and abort its upload. After a StoreError
         the file is out of the attempt, or not: call it again."""
         self.check_process("discarding a file")
-        with patient(), self._turns.discard():
+        with patient(), self._turns.take(Doing.DISCARD):
             file = self._files.get(name)
             if file is None:
                 raise self._has_no(name)
@@ -474,11 +466,10 @@ class Attempt(TaskAttempt):
             return
         if not self._in_memory:
             if self._saved.shared:
-                raise TaskFailed(
-                    f"attempt {self.attempt!r} may be committed by other processes, with the closed"
+                raise self._set.failed(
+                    f" may be committed by other processes, with the closed"
                     f" file {file.name!r}: it cannot be taken out",
-                    job_id=self.job.id,
-                    hint="Abort the attempt, and run the task again; or write the file under"
+                    "Abort the attempt, and run the task again; or write the file under"
                     " another name",
                 )
             self._saved.take_out(self._paths.pending(self.attempt, file.name), pending)
@@ -520,7 +511,7 @@ class Attempt(TaskAttempt):
         data_bytes = sum(pending.length for pending in stored.pendings)
         return self._result(stored.etag, stored.size, len(stored.pendings), data_bytes)
 
-    def _gather(self, own: list[Pending]) -> tuple[list[Pending], StoredSet | None]:
+    def _gather(self, own: list[Pending]) -> tuple[list[Pending], AtKey | None]:
         """Give all files of the attempt; or the stored set, if another handle has committed the
         attempt before. A file that was closed here is never left out."""
         if self._in_memory:
@@ -535,11 +526,8 @@ class Attempt(TaskAttempt):
         stored = self._set.earlier(own)
         if stored is not None:
             return list(stored.pendings), stored
-        raise failure or TaskFailed(
-            f"attempt {self.attempt!r}: files that were closed are gone from its tree: another"
-            " process aborted it",
-            job_id=self.job.id,
-            hint=ANOTHER_ATTEMPT,
+        raise failure or self._set.failed(
+            ": files that were closed are gone from its tree: another process aborted it"
         )
 
     def _tidy(self) -> None:
@@ -549,9 +537,7 @@ class Attempt(TaskAttempt):
 
     def _abort(self) -> None:
         failures: list[BaseException] = []
-        there, unaccepted = settle_undo(
-            self.job, self._set, self._fence, self.phase, failures, sole=self._in_memory
-        )
+        there, unaccepted = self._set.settle_undo(self.phase, failures, sole=self._in_memory)
         self._turns.phase = Phase.ABORTED
         streams = [file.stream for file in list(self._files.values())]
         written = [stream for stream in streams if isinstance(stream, UploadStream)]
@@ -568,8 +554,7 @@ class Attempt(TaskAttempt):
             trying(stream.abort)
         self._remove_local()
         pendings = [f.pending for f in self._files.values() if f.pending is not None]
-        if there.stored is not None:
-            pendings += there.stored.pendings
+        pendings += there.pendings
         if not self._in_memory:
             trying(lambda: pendings.extend(self._saved.known_uploads(failures)))
         count = self._remove_uploads(pendings, failures, look_first=not unaccepted)
@@ -591,24 +576,13 @@ class MagicCommitter(Committer[Attempt]):
     """One started job in one process, whose attempts send their files while they are written."""
 
     name: ClassVar[str] = "magic"
+    attempts = Attempt
     tracks: ClassVar[tuple[Track, ...]] = ("s3", "memory")
-
-    def _refuse_shared(self, attempt: str) -> OptionError:
-        return OptionError(
-            "a given attempt name needs track='s3'",
-            hint="With track='memory' an attempt is committed by the handle that opened its files",
-        )
-
-    def _make(self, task: str, attempt: str, *, shared: bool) -> Attempt:
-        return Attempt(
-            self.runtime, self.job, self.options, task, attempt, blocks=self.blocks, shared=shared
-        )
 
 
 # A file by its magic path -------------------------------------------------------------------------
 #
-# A file in plain Hadoop shape: no record, no token, no fence. S3A's guarantees, no more.
-#
+# In plain Hadoop shape: no record, no token, no fence. S3A's guarantees, no more.
 # For programs that write into the tree of a job that Hadoop's own committer commits. The upload is
 # started on the final key, and its close saves a marker and a `.pending` as S3A's stream does. The
 # process that commits that job completes the upload.

@@ -16,13 +16,12 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, ClassVar, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Protocol, Self, TypeVar, cast
 
 from magic_committer.commit import revert
 from magic_committer.commit.fence import AtKey, names
 from magic_committer.committers.base import Committer
-from magic_committer.committers.ends import TaskAttempt
-from magic_committer.committers.saved import settle_undo
+from magic_committer.committers.ends import Doing, TaskAttempt
 from magic_committer.errors import (
     FormatError,
     MagicError,
@@ -35,7 +34,6 @@ from magic_committer.errors import (
     Unanswered,
     UploadFailed,
 )
-from magic_committer.errors.messages import ANOTHER_ATTEMPT
 from magic_committer.hadoop.manifests import (
     ManifestFile,
     TaskManifest,
@@ -67,8 +65,6 @@ else:
     Buffer = object
 
 # A file that waits --------------------------------------------------------------------------------
-#
-# `TreeFile`: a file of an attempt that is written where it waits for its job.
 #
 # Its bytes are in the attempt's directory, where no reader looks. It has a small buffer of its own,
 # which a forked child does not write: the raw file below has none (`FileTree.open`).
@@ -202,8 +198,6 @@ def _told(name: str, error: StoreError) -> UploadFailed:
 
 # One attempt --------------------------------------------------------------------------------------
 #
-# One attempt of a task whose files wait at the destination, in a directory of the attempt.
-#
 # An upload here is a file that any program may write. Its id names its path and its ETag, so
 # Complete is one rename, and the set is Hadoop's task manifest: the job's driver, its recovery and
 # its sweep are those of every job.
@@ -250,7 +244,7 @@ class TreeAttempt(TaskAttempt):
     _files: dict[str, TreeFile | LocalFile]
 
     def __init__(
-        self, runtime: Runtime, job: StartedJob, options: Options, task: str, attempt: str
+        self, runtime: Runtime, job: StartedJob, options: Options, task: str, attempt: str, **_: Any
     ) -> None:
         super().__init__(runtime, job, options, task, attempt)
         self._store = cast("WaitingStore", runtime.store)
@@ -334,7 +328,7 @@ class TreeAttempt(TaskAttempt):
         StoreError. Afterwards the name is free. What may still be there after a StoreError the
         commit removes, and does not publish."""
         self.check_process("discarding a file")
-        with patient(), self._turns.discard():
+        with patient(), self._turns.take(Doing.DISCARD):
             with self._turns.lock:
                 file = self._own(name)
                 opened = file.state is FileState.OPEN and isinstance(file, TreeFile)
@@ -353,7 +347,7 @@ class TreeAttempt(TaskAttempt):
         self.check_process("renaming a file")
         new = self._stored_name(new, unique, Attributes())
         source, target = f"{self._root}/{name}", f"{self._root}/{new}"
-        with patient(), self._turns.discard(), self._turns.lock:
+        with patient(), self._turns.take(Doing.DISCARD), self._turns.lock:
             file = self._own(name)
             if file.state is not FileState.PENDING:
                 raise PathError(
@@ -394,10 +388,9 @@ class TreeAttempt(TaskAttempt):
         if file is None:
             raise self._has_no(name)
         if file.state is FileState.CLOSING:
-            raise TaskFailed(
-                f"attempt {self.attempt!r}: {name!r} is being closed by another thread",
-                job_id=self.job.id,
-                hint="Call it again when close() has returned",
+            raise self._set.failed(
+                f": {name!r} is being closed by another thread",
+                "Call it again when close() has returned",
             )
         return file
 
@@ -525,13 +518,13 @@ class TreeAttempt(TaskAttempt):
             return answer.etag
         bucket = self._store.bucket
         ours = names(decode_set(manifest, self._set.key, bucket).commits)
-        if answer.stored is None or names(answer.stored.pendings) != ours:
+        if answer.found is not Found.SET or names(answer.pendings) != ours:
             raise self._set.other_files()
-        return answer.stored.etag
+        return answer.etag
 
     def _abort(self) -> None:
         failures: list[BaseException] = []
-        there, _ = settle_undo(self.job, self._set, self._fence, self.phase, failures, sole=True)
+        there, _ = self._set.settle_undo(self.phase, failures, sole=True)
         self._turns.phase = Phase.ABORTED
         for file in self._files.values():
             if file.state is FileState.OPEN:
@@ -549,11 +542,7 @@ class TreeAttempt(TaskAttempt):
     def _gather(self) -> tuple[ManifestFile, ...]:
         """What is to be published: what was opened by name, and what else is in the directory."""
         if self._torn:
-            raise TaskFailed(
-                f"attempt {self.attempt!r}: {self._torn}: nobody can tell which names it has",
-                job_id=self.job.id,
-                hint=ANOTHER_ATTEMPT,
-            )
+            raise self._set.failed(f": {self._torn}: nobody can tell which names it has")
         self._refuse_lost_files(self._files)
         for name in sorted(self._left):
             self._again(partial(self._drop, name))
@@ -615,10 +604,8 @@ class TreeAttempt(TaskAttempt):
         try:
             self._again(lambda: self._tree.sync([*paths, *sorted(directories)]))
         except NotFound as error:
-            raise self._fence.must_undo() or TaskFailed(  # perhaps the job has ended
-                f"attempt {self.attempt!r}: its directory was removed: {error.message}",
-                job_id=self.job.id,
-                hint=ANOTHER_ATTEMPT,
+            raise self._fence.must_undo() or self._set.failed(
+                f": its directory was removed: {error.message}"
             ) from error
 
     def _encode(self) -> bytes:
@@ -630,10 +617,8 @@ class TreeAttempt(TaskAttempt):
         try:
             return encode_manifest(manifest, self._tree.url, self._root)
         except FormatError as error:
-            raise TaskFailed(
-                f"attempt {self.attempt!r}: {error.message}",
-                job_id=self.job.id,
-                hint="If it is too large: write fewer files in each task",
+            raise self._set.failed(
+                f": {error.message}", "If it is too large: write fewer files in each task"
             ) from error
 
 
@@ -644,6 +629,7 @@ class ManifestCommitter(Committer[TreeAttempt]):
     """One started job in one process, whose tasks' files wait at the destination."""
 
     name: ClassVar[str] = "manifest"
+    attempts: ClassVar[type[TreeAttempt]] = TreeAttempt
     tracks: ClassVar[tuple[Track, ...]] = ("memory",)
 
     @classmethod
@@ -651,21 +637,10 @@ class ManifestCommitter(Committer[TreeAttempt]):
         """See `Committer.destination`: the destinations are file systems."""
         return super().destination(tree_url(dest))
 
-    def _refuse_shared(self, attempt: str) -> OptionError:
-        return OptionError(
-            f"attempt={attempt!r}: committer={self.name!r} has no attempts that several processes"
-            " share",
-            hint="Leave attempt out: each call of job.task(...) makes another attempt",
-        )
-
-    def _make(self, task: str, attempt: str, *, shared: bool) -> TreeAttempt:
-        return TreeAttempt(self.runtime, self.job, self.options, task, attempt)
-
 
 # Algorithms 1 and 2 -------------------------------------------------------------------------------
 #
 # The classic committers, ``"v1"`` and ``"v2"``: MapReduce's `FileOutputCommitter`, on file trees.
-#
 # They are here to be compared with, and for local disks whose users want just this. Where nobody
 # asks for them, a destination of files gets ``"manifest"``, which promises more and costs the same.
 # Their attempts are manifest's, and so are the job's record, driver, recovery and cleanup:
@@ -702,22 +677,6 @@ class V1Committer(ManifestCommitter):
         return mode
 
 
-class V2Committer(V1Committer):
-    """One started job of algorithm 2 in one process."""
-
-    name: ClassVar[str] = "v2"
-
-    def _say(self) -> None:
-        logger.warning(
-            "job %s: committer 'v2' makes the files of each task visible when the task commits: if"
-            " a task or the job fails, they stay. committer='manifest' shows all or none",
-            self.job.id,
-        )
-
-    def _make(self, task: str, attempt: str, *, shared: bool) -> TreeAttempt:
-        return V2Attempt(self.runtime, self.job, self.options, task, attempt)
-
-
 class V2Attempt(TreeAttempt):
     """An attempt whose commit renames its files to their places. Nothing is taken back."""
 
@@ -752,3 +711,17 @@ class V2Attempt(TreeAttempt):
             return same_etag(self._store.head(file.name).etag, file.etag)
         except NotFound:
             return False
+
+
+class V2Committer(V1Committer):
+    """One started job of algorithm 2 in one process."""
+
+    name: ClassVar[str] = "v2"
+    attempts = V2Attempt
+
+    def _say(self) -> None:
+        logger.warning(
+            "job %s: committer 'v2' makes the files of each task visible when the task commits: if"
+            " a task or the job fails, they stay. committer='manifest' shows all or none",
+            self.job.id,
+        )

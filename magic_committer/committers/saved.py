@@ -2,7 +2,7 @@
 
 Invariants:
 
-* After `settle` has asked, no other handle can change the answer: it asks by a claim
+* After `AttemptSet.settle` has asked, no other handle can change the answer: it asks by a claim
   (`AttemptSet`), unless the attempt has no other handle and no request of it is under way.
 * An upload that may have become its object is looked at first: on some stores the abort of a
   completed upload deletes the object (docs/stores.md).
@@ -20,7 +20,7 @@ from contextlib import closing
 from msgspec.structs import replace
 
 from magic_committer.commit import requests, sets
-from magic_committer.commit.fence import AtKey, AttemptSet, Fence, names, refused
+from magic_committer.commit.fence import AttemptSet, Fence, refused
 from magic_committer.commit.sets import LOADING_BYTES_MAX, set_bytes_max
 from magic_committer.commit.uploads import Removal, Removed, UploadName, UploadRemover
 from magic_committer.errors import (
@@ -46,91 +46,10 @@ from magic_committer.protocol.record import (
     Phase,
     StartedJob,
     State,
-    may_undo,
 )
 from magic_committer.runtime.components import Runtime
 from magic_committer.runtime.threads import Outcome
 from magic_committer.stores.base import ObjectInfo, objects, same_etag
-
-
-def late_in(fence: Fence) -> State | None:
-    """The state by which the fence called the attempt late; None if it did not."""
-    return State(fence.late.state) if fence.late is not None else None
-
-
-def settle(
-    job: StartedJob,
-    attempt_set: AttemptSet,
-    fence: Fence,
-    phase: Phase,
-    failures: list[BaseException],
-    *,
-    sole: bool,
-) -> tuple[AtKey, bool]:
-    """Find out what is at the key of an attempt's set, before the attempt is undone. Gives what is
-    there; and whether it is proved that no driver has ever accepted the attempt. If it is not
-    known, and it matters, the error is raised: nothing may be undone."""
-    if sole and phase is Phase.OPEN:
-        return AtKey(Found.NOTHING), True  # it never sent a set, and nobody else can
-    accept, late = job.terms.accept, late_in(fence)
-    reading = (
-        (late is not None and late not in HANDS_OFF)  # nobody accepts anything any more
-        or phase is Phase.COMMITTED
-        or (sole and (phase is Phase.ABORTED or accept == "results"))
-        or job.terms.conditional_writes == "off"  # a claim would overwrite the set
-    )
-    try:
-        there = attempt_set.read() if reading else attempt_set.claim()
-    except (StoreError, FormatError) as error:
-        if not may_undo(phase, sole=sole, accept=accept, found=Found.SET, late=late):
-            raise
-        failures.append(error)
-        return AtKey(Found.NOTHING), False
-    if reading or there.found is not Found.CLAIMED:
-        return there, False
-    return there, _claim_stands(attempt_set, fence, failures)
-
-
-def settle_undo(
-    job: StartedJob,
-    attempt_set: AttemptSet,
-    fence: Fence,
-    phase: Phase,
-    failures: list[BaseException],
-    *,
-    sole: bool,
-) -> tuple[AtKey, bool]:
-    """`settle`, for an attempt that is to be undone. If it is committed or may be, only the job can
-    undo it (`may_undo`): raises TaskFailed, and nothing may be undone."""
-    there, unaccepted = settle(job, attempt_set, fence, phase, failures, sole=sole)
-
-    def may() -> bool:
-        accept, late = job.terms.accept, late_in(fence)
-        return may_undo(phase, sole=sole, accept=accept, found=there.found, late=late)
-
-    if not may():
-        fence.must_undo()
-    if not may():
-        raise TaskFailed(
-            f"attempt {attempt_set.attempt!r} is committed, or may be",
-            job_id=job.id,
-            hint="Leave it out of job.commit(...), or abort the job",
-        )
-    return there, unaccepted
-
-
-def _claim_stands(attempt_set: AttemptSet, fence: Fence, failures: list[BaseException]) -> bool:
-    """Read the fence after a tombstone was stored, and delete the tombstone if the job has ended,
-    because its sweep may be over. True: the job has not ended. Then no sweep can have deleted an
-    accepted set, and the successful claim proves that there was none."""
-    try:
-        late = fence.must_undo()
-    except (StoreError, FormatError) as error:
-        failures.append(error)
-        return False
-    if late is not None:
-        attempt_set.take_back()
-    return late is None
 
 
 def remove_one(runtime: Runtime, upload: UploadName) -> None:
@@ -170,7 +89,7 @@ def remove_all(
         except FormatError as error:
             failures.append(error)
             continue
-        doomed[upload.key, upload.upload_id] = UploadName.of(upload)
+        doomed[upload.key, upload.upload_id] = upload
     remover = UploadRemover(runtime, look_first=look_first)
     removals = ((doomed[name], remover.to_remove(doomed[name])) for name in sorted(doomed))
     for name, removed in requests.each(runtime, removals, in_flight=in_flight):
@@ -218,13 +137,11 @@ class RetriedCreates:
 # What is saved under the magic path ---------------------------------------------------------------
 #
 # The closed files of an attempt that other handles may know: the `.pending`s that ``track="s3"``
-# saves under the magic path.
-#
-# With them any process that knows the attempt's name can commit or abort the attempt. They lie in
-# Hadoop's tree (3.4) without its zero-byte markers: a committer reads only ``<path>.pending``, and
-# a marker is one more PUT for each file. (Hadoop's tools ask the marker how long a file of a
-# running JVM is. A file that is opened by path has one: `open_plain`.) All objects carry the job's
-# UUID, so that the tree of another run can be distinguished.
+# saves. With them any process that knows the attempt's name can commit or abort the attempt. They
+# lie in Hadoop's tree (3.4) without its zero-byte markers: a committer reads only
+# ``<path>.pending``, and a marker is one more PUT for each file. (Hadoop's tools ask the marker how
+# long a file of a running JVM is. A file that is opened by path has one: `open_plain`.) All objects
+# carry the job's UUID, so that the tree of another run can be distinguished.
 #
 # Invariants:
 #
@@ -251,7 +168,6 @@ class SavedFiles:
         runtime: Runtime,
         job: StartedJob,
         attempt_set: AttemptSet,
-        fence: Fence,
         *,
         shared: bool,
         in_flight: int,
@@ -262,7 +178,7 @@ class SavedFiles:
         self._job = job
         self._paths = job.paths
         self._set = attempt_set
-        self._fence = fence
+        self._fence = attempt_set.fence
         self._attempt = attempt_set.attempt
         self._in_flight = in_flight
         self._lock = threading.RLock()
@@ -278,11 +194,10 @@ class SavedFiles:
         `.pending` may be stored, forbids it: another handle would commit it."""
         with self._lock:
             if self._stray is not None:
-                raise TaskFailed(
-                    f"attempt {self._attempt!r} cannot go to another process any more: the first"
+                raise self._set.failed(
+                    f" cannot go to another process any more: the first"
                     f" close of {self._stray!r} failed, and may be saved all the same",
-                    job_id=self._job.id,
-                    hint=f"Commit it in this process. {ANOTHER_ATTEMPT}",
+                    f"Commit it in this process. {ANOTHER_ATTEMPT}",
                 )
             self.shared = True
 
@@ -353,13 +268,12 @@ class SavedFiles:
         there = self._set.read()
         if there.found is Found.CLAIMED:
             return self._set.was_aborted()
-        if there.stored is None or names([pending]) <= names(there.stored.pendings):
+        if there.found is not Found.SET or there.holds([pending]):
             return None
-        return TaskFailed(
-            f"attempt {self._attempt!r} was committed before {pending.destination_key!r} was"
+        return self._set.failed(
+            f" was committed before {pending.destination_key!r} was"
             " closed: the file is not part of it, and is never published",
-            job_id=self._job.id,
-            hint=CLOSE_FIRST,
+            CLOSE_FIRST,
         )
 
     def give_up(self, pending: Pending, error: BaseException) -> None:
@@ -386,9 +300,9 @@ class SavedFiles:
     def _is_ruled_out(self, pending: Pending) -> bool:
         """Make sure that no other handle commits the attempt with a file whose `.pending` got no
         answer. False: another handle has committed it."""
-        there, _ = settle(self._job, self._set, self._fence, Phase.OPEN, [], sole=False)
-        if there.stored is not None:
-            return not names([pending]) <= names(there.stored.pendings)
+        there, _ = self._set.settle(Phase.OPEN, [], sole=False)
+        if there.found is Found.SET:
+            return not there.holds([pending])
         return there.found is not Found.FOREIGN
 
     def abort(self, key: str, mark: str, upload_id: str) -> None:
@@ -455,18 +369,12 @@ class SavedFiles:
             pending = decode_pending(stored.body, key)
             upload = sets.from_pending(pending, key)
         except (FormatError, NotFound) as error:
-            raise TaskFailed(
-                f"attempt {self._attempt!r}: {error.message}",
-                job_id=self._job.id,
-                hint=ANOTHER_ATTEMPT,
-            ) from error
+            raise self._set.failed(f": {error.message}") from error
         if (stored.info.metadata or {}).get(JOB_METADATA) != self._job.uuid or not (
             upload.token.startswith(f"{self._job.uuid}.{self._attempt}.")
         ):
-            raise TaskFailed(
-                f"attempt {self._attempt!r}: {key} is not of this attempt of job {self._job.id!r}",
-                job_id=self._job.id,
-                hint=OWN_NAME,
+            raise self._set.failed(
+                f": {key} is not of this attempt of job {self._job.id!r}", OWN_NAME
             )
         return self._ours(key, pending)
 

@@ -255,25 +255,8 @@ class StagingCommitter(Committer[StagingAttempt]):
     """One started job in one process, whose attempts have a local directory. Its base; jobs are of
     one of the two classes below."""
 
+    attempts = StagingAttempt
     tracks: ClassVar[tuple[Track, ...]] = ("memory",)
-
-    def _refuse_shared(self, attempt: str) -> OptionError:
-        return OptionError(
-            f"a given attempt name needs track='s3', which committer={self.name!r} does not have:"
-            " its files are on local disk",
-            hint="Leave attempt out; or start the job with committer='magic'",
-        )
-
-    def _make(self, task: str, attempt: str, *, shared: bool) -> StagingAttempt:
-        if self.job.terms.track not in self.tracks:  # a record that this library did not write
-            raise OptionError(
-                f"committer={self.name!r} has no track={self.job.terms.track!r}: its files are on"
-                " local disk, where other processes do not find them",
-                hint="Start another job, without track",
-            )
-        return StagingAttempt(
-            self.runtime, self.job, self.options, task, attempt, blocks=self.blocks
-        )
 
 
 class DirectoryCommitter(StagingCommitter):

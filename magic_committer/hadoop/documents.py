@@ -20,7 +20,7 @@ import binascii
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
@@ -81,6 +81,16 @@ def readable(kind: type[T]) -> type[T]:
     that make one at once crash the process (msgspec looks at a kind's fields in Python)."""
     _READERS[kind] = msgspec.json.Decoder(kind)
     return kind
+
+
+def reader_of(kind: Any) -> Callable[[bytes], Any]:
+    """What reads a line of JSON as one of a kind. It raises `DecodeError` or UnicodeDecodeError."""
+    return msgspec.json.Decoder(kind).decode
+
+
+def lines_of(values: Iterable[Any]) -> bytes:
+    """Write values as JSON, a line each."""
+    return _ENCODER.encode_lines(values)
 
 
 class Invalid(Exception):
@@ -183,7 +193,7 @@ def refuse_crowded(data: bytes) -> None:
     to 240 bytes of memory, whatever it takes in the file. Raises Invalid: it has more than
     `VALUES_FREE` values, with less than `BYTES_A_VALUE_MIN` bytes for each."""
     most = VALUES_FREE + len(data) // BYTES_A_VALUE_MIN
-    if _values_at_most(data) <= most:
+    if 1 + len(data) - len(data.translate(None, b",[{")) <= most:
         return
     # Commas and brackets inside texts do not count: go through them one by one, as far as
     # necessary.
@@ -192,10 +202,6 @@ def refuse_crowded(data: bytes) -> None:
         values, place = values + 1, _VALUE.match(data, place.end())
     if values > most:
         raise Invalid("", f"has over {most} values in {len(data)} bytes: no more are read")
-
-
-def _values_at_most(data: bytes) -> int:
-    return 1 + len(data) - len(data.translate(None, b",[{"))
 
 
 def check_map(document: object, field: str, above: int = 1) -> None:
@@ -282,14 +288,6 @@ def _beyond(value: Any, field: str) -> Iterator[str]:
         yield field
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _is_int64(value: object) -> bool:
-    return type(value) is int and INT64_MIN <= value <= INT64_MAX
-
-
 _WORDS = {
     "bool": "true or false",
     "int": "a whole number",
@@ -311,8 +309,12 @@ def _wrong(message: str, document: Any) -> Invalid:
     field, value = "", document
     for name, index, anything in _STEP.findall(path):
         if anything:
-            right = _is_text if "Expected `str`" in what else _is_int64
-            name = next((n for n, v in value.items() if not right(v)), "")
+            texts = "Expected `str`" in what
+            right = (
+                isinstance(v, str) if texts else type(v) is int and INT64_MIN <= v <= INT64_MAX
+                for v in value.values()
+            )
+            name = next((name for name, fine in zip(value, right, strict=True) if not fine), "")
         field += f"[{index}]" if index else f".{name}"
         try:
             value = value[int(index) if index else name]
@@ -338,9 +340,8 @@ def _wrong(message: str, document: Any) -> Invalid:
 
 # What the values of Hadoop's files may be ---------------------------------------------------------
 #
-# What the values of Hadoop's files may be, as types: the kinds below say which field has which.
-#
-# A comment in a pattern is what an error says. What no pattern says is checked here.
+# As types: the kinds below say which field has which. A comment in a pattern is what an error says.
+# What no pattern says is checked here.
 
 
 EMPTY_STATISTICS = Raw(
@@ -376,20 +377,6 @@ Etag = Annotated[str, Meta(pattern=r'(?#no ETag)\A("?)[!#-~]+\1\Z')]
 """Of a part, with or without quotes."""
 
 
-def check_key(value: str) -> None:
-    """Refuse a key that no store takes."""
-    if len(value.encode()) > KEY_BYTES_MAX:
-        raise Invalid(
-            "destinationKey", f"has {len(value.encode())} bytes, S3 takes {KEY_BYTES_MAX}"
-        )
-
-
-def check_bucket(value: str) -> None:
-    """Refuse the name of a bucket with a slash."""
-    if "/" in value and not is_tree(value):
-        raise Invalid("bucket", f"is {value!r:.64}: it has a '/'")
-
-
 def check_checksum(algorithm: str | None, value: str | None) -> None:
     """A part's checksum: base64, with the size of the algorithm; None without an algorithm."""
     if (value is None) != (algorithm is None):
@@ -402,17 +389,6 @@ def check_checksum(algorithm: str | None, value: str | None) -> None:
         raise Invalid("checksum", "is not base64") from None
     if size != CHECKSUM_BYTES.get(str(algorithm), size):
         raise Invalid("checksum", f"has {size} bytes, which is no {algorithm}")
-
-
-def metrics(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Counters that nothing depends on. For a fraction, the whole part, as Hadoop reads it."""
-    return {name: int(v) if isinstance(v, float) else v for name, v in values.items()}
-
-
-def diagnostics(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Texts; for a number or true, its JSON, as Hadoop reads it."""
-    scalar = (bool, int, float)
-    return {k: orjson.dumps(v).decode() if isinstance(v, scalar) else v for k, v in values.items()}
 
 
 # Hadoop's files -----------------------------------------------------------------------------------
@@ -658,7 +634,7 @@ def new_success(
 
 def decode_pending(data: bytes, source: str) -> Pending:
     """Read a `.pending`. Errors call the object ``source``."""
-    with _naming(source):
+    with naming(source):
         pending = parse(data, Pending, PENDING_BYTES_MAX)
         _check(pending)
         return pending
@@ -666,7 +642,7 @@ def decode_pending(data: bytes, source: str) -> Pending:
 
 def decode_pendingset(data: bytes, source: str) -> PendingSet:
     """Read a `.pendingset`, or a staging committer's file of the same form."""
-    with _naming(source):
+    with naming(source):
         pendingset = parse(data, PendingSet, PENDINGSET_BYTES_MAX)
         _check_set(pendingset)
         return pendingset
@@ -676,19 +652,26 @@ def decode_success(data: bytes, source: str) -> SuccessData:
     """Read a `_SUCCESS` or a summary report, of S3A's committers or of the manifest committer. As
     in Hadoop, only two things are refused: wrong types, and a name that is wrong or null. Raises
     FormatError: it cannot be trusted. An empty marker is from the classic file committer."""
-    with _naming(source):
+    with naming(source):
         document = parse(data, Document, SUCCESS_BYTES_MAX)
         known = {n: v for n, v in document.items() if v is not None or n == "name"}
-        for name, read in (("metrics", metrics), ("diagnostics", diagnostics)):
-            if isinstance(known.get(name), dict):
-                known[name] = read(known[name])
+        # As Hadoop reads them: of a fraction its whole part; as a text also a number, or true.
+        if isinstance(metrics := known.get("metrics"), dict):
+            known["metrics"] = {
+                name: int(v) if isinstance(v, float) else v for name, v in metrics.items()
+            }
+        if isinstance(told := known.get("diagnostics"), dict):
+            known["diagnostics"] = {
+                name: orjson.dumps(v).decode() if isinstance(v, bool | int | float) else v
+                for name, v in told.items()
+            }
         return convert(known, SuccessData)
 
 
 def encode_pending(pending: Pending, etag_form: EtagForm = "objects", *, source: str = "") -> bytes:
     """Write a `.pending` in one line, with a seal. ``"strings"`` leaves the parts' checksums
     out."""
-    with _naming(source or f"pending of {pending.destination_key!r}"):
+    with naming(source or f"pending of {pending.destination_key!r}"):
         data = serialise(_in_form(pending, etag_form), PENDING_BYTES_MAX, sealed=True)
         _check(pending)
         return data
@@ -699,7 +682,7 @@ def encode_pendingset(
 ) -> bytes:
     """Write a `.pendingset` in one line, with a seal. ``"strings"`` leaves the parts' checksums
     out."""
-    with _naming(source or f"pendingset of job {pendingset.job_id!r}"):
+    with naming(source or f"pendingset of job {pendingset.job_id!r}"):
         commits = tuple(_in_form(commit, etag_form) for commit in pendingset.commits)
         whole = replace(pendingset, commits=commits)
         data = serialise(whole, PENDINGSET_BYTES_MAX, sealed=True)
@@ -709,7 +692,7 @@ def encode_pendingset(
 
 def encode_success(success: SuccessData, *, source: str = "") -> bytes:
     """Write a `_SUCCESS` in one line. Errors call the object ``source``."""
-    with _naming(source or f"_SUCCESS of job {success.job_id!r}"):
+    with naming(source or f"_SUCCESS of job {success.job_id!r}"):
         check_map(success.iostatistics, "iostatistics")
         return serialise(success, SUCCESS_BYTES_MAX, sealed=False)
 
@@ -721,7 +704,7 @@ def _in_form(pending: Pending, etag_form: EtagForm) -> Pending:
 
 
 @contextmanager
-def _naming(source: str) -> Iterator[None]:
+def naming(source: str) -> Iterator[None]:
     try:
         yield
     except Invalid as error:
@@ -730,8 +713,11 @@ def _naming(source: str) -> Iterator[None]:
 
 def _check(pending: Pending, above: int = 1) -> None:
     """Look at what the types do not say; ``above`` is how deep it stands. Raises `Invalid`."""
-    check_key(pending.destination_key)
-    check_bucket(pending.bucket)
+    size, bucket = len(pending.destination_key.encode()), pending.bucket
+    if size > KEY_BYTES_MAX:
+        raise Invalid("destinationKey", f"has {size} bytes, S3 takes {KEY_BYTES_MAX}")
+    if "/" in bucket and not is_tree(bucket):
+        raise Invalid("bucket", f"is {bucket!r:.64}: it has a '/'")
     form = type(pending.etags[0])
     for number, part in enumerate(pending.etags):
         try:

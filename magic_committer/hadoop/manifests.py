@@ -17,9 +17,9 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple, get_args
 from urllib.parse import quote, unquote
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
-from magic_committer.errors import FormatError, PathError
+from magic_committer.errors import PathError
 from magic_committer.hadoop import documents
 from magic_committer.hadoop.documents import (
     Invalid,
@@ -60,8 +60,6 @@ _HADOOPS = {
     "attempt": "taskAttemptID",
     "directory": "taskAttemptDir",
 }
-ABSENT = 0
-"""Hadoop's ``EntryStatus``: nothing was at a directory's place when the task was committed."""
 
 
 class ManifestFile(NamedTuple):
@@ -80,7 +78,6 @@ class TaskManifest:
     Attributes:
         job_id: the job's id; Hadoop's own is the MapReduce job's.
         uuid: the job's UUID; "" if Hadoop wrote it.
-        directories: further directories to be made, relative to the destination.
         statistics: the task's counters.
     """
 
@@ -89,7 +86,6 @@ class TaskManifest:
     task: str
     attempt: str
     files: tuple[ManifestFile, ...] = ()
-    directories: tuple[str, ...] = ()
     statistics: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -102,17 +98,10 @@ class _MovedFile(Struct, frozen=True, gc=False, omit_defaults=True):
     e: str | None = ""
 
 
-class _NewDirectory(Struct, frozen=True, gc=False):
-    """A directory to be made, what was there, and how deep it is."""
-
-    d: Text
-    t: Any = None
-    l: Any = None  # noqa: E741 (Hadoop's name)
-
-
 @documents.readable
 class _ManifestFields(Struct, frozen=True, kw_only=True, rename=_HADOOPS):
-    """A manifest as it is written."""
+    """A manifest as it is written. ``directories`` are those that its files need, as a rule: a
+    rename makes them anyhow."""
 
     extra_data: dict[str, Any] | None = None
     type: ManifestType
@@ -123,7 +112,7 @@ class _ManifestFields(Struct, frozen=True, kw_only=True, rename=_HADOOPS):
     attempt: Text
     directory: str | None = None
     files: list[_MovedFile] | None = None
-    directories: list[_NewDirectory] | None = None
+    directories: list[Raw] | None = None
     iostatistics: dict[str, Any] | None = None
 
 
@@ -146,45 +135,29 @@ def encode_manifest(manifest: TaskManifest, root: str, attempt_directory: str) -
         attempt=manifest.attempt,
         directory=base,
         files=files,
-        directories=[
-            _NewDirectory(uri_of(root, path), ABSENT, path.count("/") + 1)
-            for path in manifest.directories
-        ],
+        directories=[],
         iostatistics=dict(manifest.statistics),
     )  # fmt: skip
-    try:
+    with documents.naming("its manifest"):
         return documents.serialise(document, MANIFEST_BYTES_MAX, sealed=False)
-    except Invalid as error:
-        raise FormatError("its manifest", error.field, error.reason) from None
 
 
 def decode_manifest(data: bytes, root: str, tasks: str, source: str) -> TaskManifest:
     """Read a manifest of this library or of Hadoop. ``tasks``: the directory of the job's attempts,
     relative to the destination. Raises FormatError: it is no manifest, or it names a file outside
     of its attempt or destination."""
-    try:
-        return _read(data, root, tasks)
-    except Invalid as error:
-        raise FormatError(source, error.field, error.reason) from error.__cause__
-
-
-def _read(data: bytes, root: str, tasks: str) -> TaskManifest:
-    document = documents.parse(data, _ManifestFields, MANIFEST_BYTES_MAX)
-    documents.check_map(document.extra_data, "extraData")
-    documents.check_map(document.iostatistics, "iostatistics")
-    attempt = document.attempt
-    _checked("taskAttemptID", check_id, "attempt", attempt)
-    prefix = f"{tasks}/{attempt}/"
-    base, home = uri_of(root, prefix), _bare(root)
-    files = tuple(
-        _file(entry, number, root, prefix, base, home)
-        for number, entry in enumerate(document.files or ())
-    )
-    directories = []
-    for number, entry in enumerate(document.directories or ()):
-        place = f"directories[{number}].d"
-        directories.append(path_of(root, entry.d, place))
-        _checked(place, check_file_name, directories[-1])
+    with documents.naming(source):
+        document = documents.parse(data, _ManifestFields, MANIFEST_BYTES_MAX)
+        documents.check_map(document.extra_data, "extraData")
+        documents.check_map(document.iostatistics, "iostatistics")
+        attempt = document.attempt
+        _checked("taskAttemptID", check_id, "attempt", attempt)
+        prefix = f"{tasks}/{attempt}/"
+        base, home = uri_of(root, prefix), _bare(root)
+        files = tuple(
+            _file(entry, number, root, prefix, base, home)
+            for number, entry in enumerate(document.files or ())
+        )
     uuid = (document.extra_data or {}).get(EXTRA_JOB, "")
     return TaskManifest(
         document.job_id,
@@ -192,7 +165,6 @@ def _read(data: bytes, root: str, tasks: str) -> TaskManifest:
         document.task,
         attempt,
         files,
-        tuple(directories),
         document.iostatistics or {},
     )
 
@@ -259,31 +231,17 @@ def check_file_name(name: str, *, uuid: str = "") -> None:
         )
 
 
-def is_manifest(key: str, bucket: str) -> bool:
-    """Whether a set is a manifest, by its key."""
-    return key.endswith(MANIFEST_SUFFIX) and is_tree(bucket)
-
-
-def manifest_at(data: bytes, key: str, root: str) -> tuple[TaskManifest, str]:
-    """Read the manifest at a key of a job, relative to the destination. ``root``: the destination's
-    URL, without a ``/`` at its end. Gives the directory of its attempt, too."""
-    attempts, _, _ = key.rpartition("/manifests/")
-    manifest = decode_manifest(data, f"{root}/", f"{attempts}/tasks", key)
-    return manifest, f"{attempts}/tasks/{manifest.attempt}"
-
-
-def extra_of(manifest: TaskManifest) -> dict[str, str]:
-    """What a set says of its owner. Hadoop's names no job."""
-    extra = {EXTRA_TASK: manifest.task, EXTRA_ATTEMPT: manifest.attempt}
-    return {**extra, EXTRA_JOB: manifest.uuid} if manifest.uuid else extra
-
-
 def decode_set(data: bytes, key: str, bucket: str) -> PendingSet:
     """Read what an attempt has committed: a `.pendingset`; or a manifest as the set of uploads that
     it is, of each file, whose id names its path and its ETag (`paths.waiting_id`)."""
-    if not is_manifest(key, bucket):
+    if not (key.endswith(MANIFEST_SUFFIX) and is_tree(bucket)):
         return decode_pendingset(data, key)
-    manifest, home = manifest_at(data, key, bucket)
+    attempts, _, _ = key.rpartition("/manifests/")
+    manifest = decode_manifest(data, f"{bucket}/", f"{attempts}/tasks", key)
+    home = f"{attempts}/tasks/{manifest.attempt}"
+    extra = {EXTRA_TASK: manifest.task, EXTRA_ATTEMPT: manifest.attempt}
+    if manifest.uuid:  # Hadoop's names no job
+        extra[EXTRA_JOB] = manifest.uuid
     return PendingSet(
         job_id="",
         commits=tuple(
@@ -299,6 +257,6 @@ def decode_set(data: bytes, key: str, bucket: str) -> PendingSet:
             )
             for file in manifest.files
         ),
-        extra_data=extra_of(manifest),
+        extra_data=extra,
         iostatistics=dict(manifest.statistics),
     )

@@ -244,7 +244,7 @@ def is_magic_element(element: str) -> bool:
 
 def is_control_element(element: str) -> bool:
     """Whether a directory with this name belongs to committers and never to data."""
-    return is_magic_element(element) or element == MAGIC_STREAM
+    return element.startswith(MAGIC_JOB_PREFIX) or element in (MAGIC, MAGIC_STREAM)
 
 
 def is_magic_path(elements: Sequence[str]) -> bool:
@@ -470,15 +470,10 @@ class Destination:
     def success_key(self) -> str:
         return f"{self.prefix}{SUCCESS}"
 
-    @once
-    def streams_prefix(self) -> str:
-        """The directory of the ledgers of streaming queries."""
-        return f"{self.prefix}{MAGIC_STREAM}/"
-
     def ledger(self, query: str) -> str:
         """The key of a query's ledger."""
         check_id("query id", query)
-        return _check_fits(f"{self.streams_prefix}{HIDDEN}{query}{JSON}")
+        return _check_fits(f"{self.prefix}{MAGIC_STREAM}/{HIDDEN}{query}{JSON}")
 
     @once
     def jobs_prefix(self) -> str:
@@ -504,13 +499,6 @@ class Destination:
         if not self.contains(key):
             raise PathError(f"the key {shown(key)} is not below {self.url}")
         return key[len(self.prefix) :]
-
-    def job_id_of(self, key: str) -> str | None:
-        """The id of the job whose directory holds a key; None if this library could not have made
-        the id."""
-        directory, slash, _ = key.removeprefix(self.jobs_prefix).partition("/")
-        below = key.startswith(self.jobs_prefix) and slash
-        return directory if below and _is_id(directory) else None
 
 
 def _refuse_control(place: str, elements: Iterable[str]) -> None:

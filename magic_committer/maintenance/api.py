@@ -22,7 +22,7 @@ from typing import Unpack
 from magic_committer.commit import register
 from magic_committer.commit.driver import runs_of
 from magic_committer.commit.register import FORGET_AFTER_SECONDS, FORGET_GIVEN_AFTER_SECONDS
-from magic_committer.commit.stream import Ledgers
+from magic_committer.commit.stream import read_ledger
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import (
     FormatError,
@@ -471,7 +471,7 @@ def read_stream(
     """
     query = StreamBatch(query, 0).query
     runtime, destination = _reach(dest, s3_of(s3, place), no_progress)
-    ledger = Ledgers(runtime, destination).read(query).ledger
+    ledger = read_ledger(runtime, destination, query).ledger
     if ledger is None:
         return None
     by, number = ("", None) if ledger.claim is None else (ledger.claim.job_id, ledger.claim.number)

@@ -55,7 +55,7 @@ from magic_committer.commit.outcome import (
 )
 from magic_committer.commit.revert import delete_if_same, refuse_if_published
 from magic_committer.commit.sets import ReadyUpload, from_pending
-from magic_committer.commit.stream import Ledgers, publish_batch
+from magic_committer.commit.stream import publish_batch
 from magic_committer.commit.sweep import job_records
 from magic_committer.commit.uploads import (
     Removal,
@@ -714,7 +714,7 @@ class GivingUp:
         """Tell the query's ledger that the batch of a ``completed`` job is published: its files
         stay. Gives why that could not be done: the query may then publish the batch once more."""
         try:
-            return publish_batch(Ledgers(self.runtime, job.paths.dest), job, batch)
+            return publish_batch(self.runtime, job, batch)
         except (StoreError, FormatError) as error:
             return f"the ledger does not say that {batch} is published: {error.message}"
 
@@ -770,7 +770,7 @@ class GivingUp:
                 self.name("unread", f"{info.key}: {error.message}")
                 continue
             if self._owns(saved[1].get(JOB_METADATA, "")):
-                mine = [UploadName.of(upload) for upload in named if self._is_ours(upload)]
+                mine = [upload._replace(parts=()) for upload in named if self._is_ours(upload)]
                 if others := len(named) - len(mine):
                     self.name("unread", f"{info.key}: names {counted(others, 'upload')} of others")
                 yield from mine

@@ -18,14 +18,13 @@ from magic_committer.commit.outcome import outcome_of
 from magic_committer.commit.register import age_of
 from magic_committer.commit.sets import (
     EXTRA_ABORTED,
-    EXTRA_JOB,
     LOADING_SETS_MAX,
     Owns,
-    StoredSource,
     each_listed,
     is_tombstone,
     load_plan,
     set_bytes_max,
+    stored_uploads,
     upload_name,
 )
 from magic_committer.commit.uploads import UploadState, lacks_parts, upload_state
@@ -48,7 +47,7 @@ from magic_committer.hadoop.documents import (
     read_document,
     read_fields,
 )
-from magic_committer.hadoop.manifests import decode_set
+from magic_committer.hadoop.manifests import EXTRA_JOB, decode_set
 from magic_committer.hadoop.paths import (
     ALIVE,
     JOB_PREFIX,
@@ -284,13 +283,13 @@ def progress_of(runtime: Runtime, dest: Destination, seen: register.Seen) -> Pla
     assert seen.record.plan is not None
     job = StartedJob.attached(seen.record, dest.url, seen.etag)
     plan = load_plan(runtime, job, seen.record.plan)
-    source = StoredSource(runtime, job, plan, missing_is_fine=False)
+    sets = stored_uploads(runtime, job, plan.sets, missing_is_fine=False)
     shown = KeySet()  # not sized by the plan's count, which nobody has checked
     with suppress(NotSupported):
         for listed in uploads(runtime.store, dest.prefix):
             shown.add(upload_name(listed.key, listed.upload_id))
     progress = PlanProgress(plan.files)
-    unlisted = (one for some, _ in source.uploads() for one in some if one.name not in shown)
+    unlisted = (one for some, _ in sets for one in some if one.name not in shown)
     for upload, look in each(runtime, lambda one: upload_state(runtime, one), unlisted):
         if isinstance(look, MagicError):
             raise look

@@ -17,17 +17,18 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from io import BytesIO
-from typing import Any, NamedTuple, NoReturn, TypeVar, overload
+from itertools import chain
+from operator import sub
+from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar
 
-import orjson
+from msgspec import DecodeError, Meta
 
 from magic_committer.errors import FormatError, OptionError, PathError
 from magic_committer.errors.messages import UPGRADE
 from magic_committer.hadoop import documents
-from magic_committer.hadoop.documents import INT64_MAX, OwnDocument, read_fields
+from magic_committer.hadoop.documents import INT64_MAX, OwnDocument, plain, read_fields
 from magic_committer.hadoop.paths import SET_SUFFIXES, Destination, is_hidden
 from magic_committer.options import BY_PARTITION, REPLACING
 from magic_committer.protocol.record import ObjectRef, StartedJob
@@ -144,58 +145,44 @@ def _hash(key: str, upload_id: str = "") -> tuple[int, int]:
 
 # Rows in the bytes of a plan ----------------------------------------------------------------------
 #
-# The rows of a stored plan: found in its bytes, and read when they are needed. Pure.
+# A plan is JSON lines: its head, which says how many rows of each kind follow, then the rows.
 #
 # Anyone who may write below the destination may have written a plan (docs/security.md), and a plan
-# may belong to a job that replaces a million files. JSON that is parsed as a whole takes up to 35
-# times its size in Python objects. So a plan is never parsed as a whole. A pattern walks over its
-# bytes, notes where each row begins (4 bytes for each row), and refuses everything that is not a
-# row. Iteration makes objects of `ROWS_A_SLICE` rows at a time.
+# may belong to a job that replaces a million files. So it is never in memory as objects: the place
+# of each line is noted (4 bytes for each), every row is read once to see that it is one, and again
+# when it is needed.
 
 
 T = TypeVar("T")
 
 ROW_BYTES_MAX = 8 * 1024
-"""Bytes of one row, or of one value beside the rows. A key has at most 1,024 bytes, an id 128."""
-ROWS_A_SLICE = 512
-"""How many rows are objects at the same time: at most 4 MiB of JSON."""
-
-# Possessive (Python 3.11): no input makes them try again what they have passed.
-SPACE = rb"[ \t\n\r]*+"
-TEXT = rb'"[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+"'
-NUMBER = rb"-?+[0-9]++(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]++)?+"
-
-_END = ord("]")
+"""Bytes of one line. A key has at most 1,024 bytes, an id 128."""
 
 
-class Rows(Sequence[T]):
-    """Rows in the bytes of their document. Equal to every sequence of equal rows. ``starts``: where
-    each row begins. The last item is the place behind the closing bracket."""
+class Rows(Collection[T]):
+    """Rows of one kind in the bytes of their plan. Equal to every collection of equal rows.
+    ``ends``: where each line of the plan ends; the first row is behind the line ``first``."""
 
-    def __init__(self, data: bytes, starts: array[int], make: Callable[[Any], T]) -> None:
+    def __init__(
+        self, data: bytes, ends: array[int], first: int, number: int, make: Callable[[bytes], T]
+    ) -> None:
         self._data = data
-        self._starts = starts
+        self._ends = ends
+        self._lines = range(first, first + number)
         self._make = make
 
     def __len__(self) -> int:
-        return len(self._starts) - 1
-
-    @overload
-    def __getitem__(self, index: int) -> T: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[T, ...]: ...
-    def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
-        if isinstance(index, slice):
-            return tuple(self[at] for at in range(*index.indices(len(self))))
-        at = range(len(self))[index]
-        return self._make(self._parsed(at, at + 1)[0])
+        return len(self._lines)
 
     def __iter__(self) -> Iterator[T]:
-        for rows in self.slices():
-            yield from map(self._make, rows)
+        data, ends = self._data, self._ends
+        return (self._make(data[ends[line] : ends[line + 1]]) for line in self._lines)
+
+    def __contains__(self, row: object) -> bool:
+        return any(one == row for one in self)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Sequence) or len(self) != len(other):
+        if not isinstance(other, Collection) or len(self) != len(other):
             return False
         return all(one == two for one, two in zip(self, other, strict=True))
 
@@ -204,100 +191,19 @@ class Rows(Sequence[T]):
     def __repr__(self) -> str:
         return f"<{len(self)} rows>"
 
-    def slices(self) -> Iterator[list[Any]]:
-        """Give the rows as JSON values, `ROWS_A_SLICE` at a time. Raises JSONDecodeError: a row is
-        no JSON although it looks so (an escape, UTF-8)."""
-        for at in range(0, len(self), ROWS_A_SLICE):
-            yield self._parsed(at, min(at + ROWS_A_SLICE, len(self)))
 
-    def _parsed(self, first: int, end: int) -> list[Any]:
-        rows: list[Any] = orjson.loads(
-            b"[%b]" % self._data[self._starts[first] : self._starts[end] - 1]
-        )
-        return rows
+def _ends_of(data: bytes) -> array[int]:
+    """Where the lines end, each behind its newline."""
+    return array("I", (found.end() for found in re.finditer(b"\n", data)))
 
 
-def row_of(*cells: bytes, last: bytes = b"") -> re.Pattern[bytes]:
-    """The pattern of a row, made of the patterns of its cells; ``last``: a cell that may be
-    missing."""
-    more = b"(?:,%b)?+" % spaced(last) if last else b""
-    return re.compile(rb"\[%b%b\]" % (b",".join(map(spaced, cells)), more))
-
-
-def spaced(token: bytes) -> bytes:
-    """The pattern of a token with white space around it."""
-    return SPACE + b"(?:%b)" % token + SPACE
-
-
-_EMPTY = re.compile(rb"\[%b\]" % SPACE)
-
-
-def find_rows(
-    data: bytes,
-    at: int,
-    row: re.Pattern[bytes],
-    what: str,
-    field: str,
-    source: str,
-    rows_max: int,
-    make: Callable[[Any], T],
-) -> tuple[Rows[T], int]:
-    """Find the rows of a list that begins at ``at``. Gives the rows, and the place behind the list.
-    Raises FormatError: there is no list, it holds something else, or it has more than ``rows_max``
-    rows."""
-    if data[at : at + 1] != b"[":
-        raise FormatError(source, field, "is not a list")
-    starts = array("I")
-    if empty := _EMPTY.match(data, at):
-        return Rows(data, array("I", (empty.end(),)), make), empty.end()
-    at += 1
-    match = re.compile(spaced(row.pattern)).match
-    while True:
-        found = match(data, at)
-        end = found.end() if found is not None else 0
-        if not end or data[end : end + 1] not in (b",", b"]"):
-            raise FormatError(source, f"{field}[{len(starts)}]", f"is not {what}")
-        if end - at > ROW_BYTES_MAX:
-            reason = f"has {end - at} bytes, at most {ROW_BYTES_MAX} are read"
-            raise FormatError(source, f"{field}[{len(starts)}]", reason)
-        if len(starts) == rows_max:
-            raise FormatError(source, field, f"has more than {rows_max} rows")
-        starts.append(at)
-        at = end + 1
-        if data[end] == _END:
-            starts.append(at)
-            break
-    rows = Rows(data, starts, make)
-    try:
-        for _ in rows.slices():
-            continue
-    except orjson.JSONDecodeError as error:
-        raise FormatError(source, field, f"is not JSON: {error}") from None
-    return rows, at
-
-
-def write_rows(file: BytesIO, rows: Iterable[Any]) -> int:
-    """Append a list of rows to a file, as compact JSON. Only a few rows are objects at the same
-    time."""
-    longest = 0
-    opening = b"["
-    for row in rows:
-        written = orjson.dumps(row)
-        longest = max(longest, len(written))
-        file.write(opening)
-        file.write(written)
-        opening = b","
-    file.write(b"]" if opening == b"," else b"[]")
-    return longest
+def _longest(ends: array[int]) -> int:
+    return max(map(sub, ends, chain((0,), ends)), default=0)
 
 
 # The plan -----------------------------------------------------------------------------------------
 
-PLAN_VERSION = 2
-PLAN_VERSIONS = (1, PLAN_VERSION)
-"""Versions that can be read. The first one names replaced objects without their Last-Modified. Its
-form before the modes, without ``deletes``, ``partitions`` and ``marker``, is not read: it was
-written for half an hour (8bd0db3, before e9233a6). `force_abort` ends such a job."""
+PLAN_VERSION = 3
 PLAN_BYTES_MAX = 256 * 1024**2
 """For comparison: a plan of 100,000 tasks that replaces 1,000,000 files has some 170 MB."""
 PLAN_SETS_MAX = 250_000
@@ -336,38 +242,32 @@ class Plan:
     nonce: str
     files: int
     data_bytes: int
-    sets: Sequence[PlannedSet]
-    deletes: Sequence[ObjectRef] = ()
+    sets: Collection[PlannedSet]
+    deletes: Collection[ObjectRef] = ()
     partitions: tuple[str, ...] = ()
     marker: ObjectRef | None = None
 
     def encode(self) -> bytes:
-        """Give the bytes of the plan's object: compact JSON. Raises OptionError: the plan is too
-        large for every reader: too many tasks, files, partitions or bytes. The job is not decided,
-        and nothing of it is visible."""
-        head = {
-            "version": PLAN_VERSION,
-            "job_id": self.job_id,
-            "uuid": self.uuid,
-            "nonce": self.nonce,
-            "files": self.files,
-            "bytes": self.data_bytes,
-        }
-        file = BytesIO()
-        file.write(orjson.dumps(head)[:-1])
-        longest = 0
-        for name, kind in _LISTS.items():
-            rows = getattr(self, name)
-            if len(rows) > kind.rows_max:
-                raise self._too_large("it", len(rows), kind.rows_max, kind.what)
-            file.write(b',"%b":' % name.encode())
-            longest = max(longest, write_rows(file, map(kind.write, rows)))
-        file.write(b',"marker":%b}' % orjson.dumps(_row(self.marker) if self.marker else None))
-        if longest > ROW_BYTES_MAX:
+        """Give the bytes of the plan's object. Raises OptionError: the plan is too large for every
+        reader: too many tasks, files, partitions or bytes. The job is not decided, and nothing of
+        it is visible."""
+        for name, kind in _KINDS.items():
+            if (number := len(getattr(self, name))) > kind.rows_max:
+                raise self._too_large("it", number, kind.rows_max, kind.what)
+        head = _PlanHead(
+            self.job_id, self.uuid, self.nonce, self.files, self.data_bytes,
+            len(self.sets), len(self.deletes), len(self.partitions), self.marker,
+        )  # fmt: skip
+        sets = ((one.name, one.etag, one.task, one.attempt) for one in self.sets)
+        deletes = ((one.key, one.etag, one.modified) for one in self.deletes)
+        data = documents.lines_of(
+            chain(({"version": PLAN_VERSION, **plain(head)},), sets, deletes, self.partitions)
+        )
+        if (longest := _longest(_ends_of(data))) > ROW_BYTES_MAX:
             raise self._too_large("a row", longest, ROW_BYTES_MAX, "bytes")
-        if file.tell() > PLAN_BYTES_MAX:
-            raise self._too_large("it", file.tell(), PLAN_BYTES_MAX, "bytes")
-        return file.getvalue()
+        if len(data) > PLAN_BYTES_MAX:
+            raise self._too_large("it", len(data), PLAN_BYTES_MAX, "bytes")
+        return data
 
     def _too_large(self, who: str, number: int, most: int, what: str) -> OptionError:
         return OptionError(
@@ -380,126 +280,80 @@ class Plan:
 
     @classmethod
     def decode(cls, data: bytes, source: str) -> Plan:
-        """Read a plan. Its sets and deletes stay in ``data`` and are read when they are used.
-        Raises FormatError: the data is not a plan, not as this library writes it, of a newer
-        version, or beyond a limit."""
+        """Read a plan. Its rows stay in ``data`` and are read when they are used. Raises
+        FormatError: the data is not a plan, of another version, or beyond a limit."""
         if len(data) > PLAN_BYTES_MAX:
             raise FormatError(source, "", f"has {len(data)} bytes, more than {PLAN_BYTES_MAX}")
-        read = _scan(data, source)
-        for name in (*_LISTS, "marker"):
-            if name not in read:
-                raise FormatError(source, name, "is missing")
-        sets, deletes, partitions, marker = (read.pop(name) for name in (*_LISTS, "marker"))
-        if not isinstance(marker, list | None):
-            raise FormatError(source, "marker", f"has the wrong type: {type(marker).__name__}")
-        head = read_fields(_PlanHead, read, source)
-        for field, number in (("files", head.files), ("bytes", head.bytes)):
-            if not 0 <= number <= INT64_MAX:
-                raise FormatError(source, field, f"is {number}, not between 0 and {INT64_MAX}")
+        head_bytes = data[: data.find(b"\n", 0, ROW_BYTES_MAX) + 1] or data[:ROW_BYTES_MAX]
+        with documents.naming(source):
+            document = documents.parse(head_bytes, documents.Document, ROW_BYTES_MAX)
+        documents.check_version(document, source, PLAN_VERSION, UPGRADE)
+        head = read_fields(_PlanHead, document, source)
+        lines = 1
+        for name, kind in _KINDS.items():
+            if (number := getattr(head, name)) > kind.rows_max:
+                raise FormatError(source, name, f"has more than {kind.rows_max} rows: {number}")
+            lines += number
+        if data.count(b"\n") != lines or not data.endswith(b"\n"):
+            raise FormatError(source, "", f"is cut, or something follows its {lines} lines")
+        ends = _ends_of(data)
+        if (longest := _longest(ends)) > ROW_BYTES_MAX:
+            reason = f"has a row of {longest} bytes, at most {ROW_BYTES_MAX} are read"
+            raise FormatError(source, "", reason)
+        found: dict[str, Any] = {}
+        first = 0
+        for name, kind in _KINDS.items():
+            rows = found[name] = Rows(data, ends, first, getattr(head, name), kind.read)
+            number = 0
+            try:
+                for number, _ in enumerate(rows, 1):  # noqa: B007
+                    continue
+            except (DecodeError, UnicodeDecodeError) as error:
+                raise FormatError(source, f"{name}[{number}]", f"is no row: {error}") from None
+            first += len(rows)
+        found["partitions"] = tuple(found["partitions"])
         return cls(
-            head.job_id,
-            head.uuid,
-            head.nonce,
-            head.files,
-            head.bytes,
-            sets,
-            deletes,
-            tuple(partitions),
-            None if marker is None else _ref(marker),
+            head.job_id, head.uuid, head.nonce, head.files, head.bytes, **found, marker=head.marker
         )
 
 
-@documents.readable
-class _PlanHead(OwnDocument, frozen=True):
-    """The fields of a plan that are no rows."""
+Count = Annotated[int, Meta(ge=0, le=INT64_MAX)]
 
-    version: int
+
+@documents.readable
+class _PlanHead(OwnDocument, frozen=True, omit_defaults=False):
+    """The first line of a plan. ``sets``, ``deletes`` and ``partitions``: how many rows follow."""
+
     job_id: str
     uuid: str
     nonce: str
-    files: int
-    bytes: int
+    files: Count
+    bytes: Count
+    sets: Count
+    deletes: Count
+    partitions: Count
+    marker: ObjectRef | None
 
 
-def _row(ref: ObjectRef) -> list[str | float]:
-    return [ref.key, ref.etag, ref.modified]
+_SET = documents.reader_of(tuple[str, str, str, str])
+_REF = documents.reader_of(tuple[str, str, float])
 
 
-def _ref(row: list[Any]) -> ObjectRef:
-    # The first version did not write Last-Modified.
-    return ObjectRef(row[0], row[1], float(row[2]) if len(row) == 3 else 0.0)
-
-
-def _planned(row: list[str]) -> PlannedSet:
-    return PlannedSet(*row)
-
-
-class _List(NamedTuple):
-    """A list of a plan: what it names; the pattern of its rows, the same in words, and how many may
-    be read; what makes a value of a row, and a row of a value."""
+class _RowKind(NamedTuple):
+    """The rows of one kind: what they are, how many may be read, and what reads one."""
 
     what: str
-    pattern: re.Pattern[bytes]
-    words: str
     rows_max: int
-    make: Callable[[Any], Any]
-    write: Callable[[Any], Any]
+    read: Callable[[bytes], Any]
 
 
-_REF = row_of(TEXT, TEXT, last=NUMBER)
-_LISTS = {
-    "sets": _List(
-        "tasks", row_of(TEXT, TEXT, TEXT, TEXT), "a row of 4 texts", PLAN_SETS_MAX,
-        _planned, lambda one: [one.name, one.etag, one.task, one.attempt],
+_KINDS = {
+    "sets": _RowKind("tasks", PLAN_SETS_MAX, lambda row: PlannedSet(*_SET(row))),
+    "deletes": _RowKind(
+        "files to be replaced", PLAN_DELETES_MAX, lambda row: ObjectRef(*_REF(row))
     ),
-    "deletes": _List(
-        "files to be replaced", _REF, "a row of 2 texts and a number", PLAN_DELETES_MAX, _ref, _row
-    ),
-    "partitions": _List(
-        "partitions", re.compile(TEXT), "a text", PLAN_PARTITIONS_MAX, str, str
-    ),
-}  # fmt: skip
-_OPEN = re.compile(spaced(rb"\{"))
-_NAME = re.compile(spaced(b"(%b)" % TEXT) + b":" + SPACE)
-_VALUE = re.compile(b"|".join((_REF.pattern, TEXT, NUMBER, b"null")))
-_NEXT = re.compile(spaced(b"[,}]"))
-
-
-def _scan(data: bytes, source: str) -> dict[str, Any]:
-    """Read the fields of a plan. Its lists are found but not parsed; all other fields are short."""
-    fields: dict[str, Any] = {}
-    token = _OPEN.match(data)
-    while token is not None and token[0].strip() != b"}":
-        found = _NAME.match(data, token.end())
-        if found is None or found.end() - token.end() > ROW_BYTES_MAX:
-            raise FormatError(source, "", f"is no plan: no field begins at byte {token.end()}")
-        name, at = _loads(found[1], "", source), found.end()
-        if name in fields:
-            raise FormatError(source, name, "appears twice")
-        if name in _LISTS:
-            kind = _LISTS[name]
-            fields[name], at = find_rows(
-                data, at, kind.pattern, kind.words, name, source, kind.rows_max, kind.make
-            )
-        else:
-            found = _VALUE.match(data, at)
-            if found is None or found.end() - at > ROW_BYTES_MAX:
-                raise FormatError(source, name, "is not a value that a plan has")
-            fields[name], at = _loads(found[0], name, source), found.end()
-        if name == "version" and fields[name] not in PLAN_VERSIONS:
-            reason = f"is {fields[name]}, this library knows {PLAN_VERSION}"
-            raise FormatError(source, name, reason, hint=UPGRADE)
-        token = _NEXT.match(data, at)
-    if token is None or token.end() != len(data):
-        raise FormatError(source, "", "is no plan: it is cut, or something follows it")
-    return fields
-
-
-def _loads(data: bytes, field: str, source: str) -> Any:
-    try:
-        return orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        raise FormatError(source, field, f"is not JSON: {error}") from None
+    "partitions": _RowKind("partitions", PLAN_PARTITIONS_MAX, documents.reader_of(str)),
+}
 
 
 def check_plan(plan: Plan, job: StartedJob, source: str) -> None:

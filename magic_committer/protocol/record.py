@@ -163,6 +163,12 @@ class Terms(OwnDocument, frozen=True):
             if getattr(self, name) not in allowed:
                 raise OptionError(f"{name}={getattr(self, name)!r} is none of {', '.join(allowed)}")
 
+    def differing(self, other: Terms) -> list[tuple[str, Any, Any]]:
+        """The terms in which two jobs differ: each with this value and the other one."""
+        names = self.__struct_fields__
+        pairs = ((name, getattr(self, name), getattr(other, name)) for name in names)
+        return [pair for pair in pairs if pair[1] != pair[2]]
+
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "mode": get_args(Mode),
@@ -400,11 +406,9 @@ class OwnCommit(TaskCommit, frozen=True):
 
 # The rules that decide ----------------------------------------------------------------------------
 #
-# The rules that decide, pure: the next step for a record, and what may be undone.
-#
-# Every process that reads a record obeys it: the driver that decided, another driver, a recovery,
-# an abort. So one function, `next_step`, says what follows from a state. Each of its steps is
-# repeatable, and several processes may do it at once (protocol.md, "The job record").
+# Pure. Every process that reads a record obeys it: the driver that decided, another driver, a
+# recovery, an abort. So one function, `next_step`, says what follows from a state. Each of its
+# steps is repeatable, and several processes may do it at once (protocol.md, "The job record").
 
 
 class Step(Enum):
@@ -516,14 +520,9 @@ def choose_attempts(candidates: Iterable[C], uuid: str) -> list[C]:
     for candidate in candidates:
         if candidate.uuid != uuid:
             continue
-        best = newest.get(candidate.task)
-        if best is None or _recency(candidate) > _recency(best):
-            newest[candidate.task] = candidate
+        rivals = (newest.get(candidate.task, candidate), candidate)
+        newest[candidate.task] = max(rivals, key=lambda one: (one.last_modified, one.key))
     return [newest[task] for task in sorted(newest)]
-
-
-def _recency(candidate: Candidate) -> tuple[float, str]:
-    return candidate.last_modified, candidate.key
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,7 +179,7 @@ BROKEN: dict[str, tuple[str, bytes, str, str]] = {
     "deep": ("x", b"[" * 3000, "", "is not JSON"),
     "too large": ("x.pending", b" " * (PENDING_BYTES_MAX + 1), "", "is larger than"),
     "a newer record": ("_job.json", b'{"version": 9}', "version", "this library knows 1"),
-    "a newer plan": ("_plan-1.json", b'{"version": 9}', "version", "this library knows 2"),
+    "a newer plan": ("_plan-1.json", b'{"version": 9}', "version", "this library knows 3"),
     "a newer sign": ("_alive.json", b'{"version": 9}', "version", "this library knows 1"),
     "a number as text": (
         "_alive.json", b'{"version": 1, "job": "1", "role": "r", "host": "h", "pid": "1"}', "pid",

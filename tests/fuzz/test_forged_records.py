@@ -25,6 +25,7 @@ from magic_committer.options import Mode
 from magic_committer.protocol.record import JOB_METADATA, TOKEN_METADATA
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock, memory_store
+from tests.plans import read_plan, write_plan
 from tests.promises.hands import DEST, bury
 from tests.promises.machine import DAY, STATES, Machine
 
@@ -74,8 +75,7 @@ class Attack:
         plan = self.record()["plan"]
         if plan is None or plan["key"] not in self.s3.keys():
             return None
-        document: Json = orjson.loads(self.s3.body(plan["key"]))
-        return document
+        return read_plan(self.s3.body(plan["key"]))
 
     def put(self, key: str, body: bytes) -> str:
         """Write a control object with the job's token; its ETag."""
@@ -89,7 +89,7 @@ class Attack:
         record = self.record()
         nonce = "f" * 32
         key = f"{self.directory}_plan-{nonce}.json"
-        etag = self.put(key, orjson.dumps({**document, "nonce": nonce}))
+        etag = self.put(key, write_plan({**document, "nonce": nonce}))
         record["plan"] = {"key": key, "etag": etag}
         self.write_record(record)
 
@@ -151,7 +151,7 @@ FORGED_PLANS: dict[str, Callable[[Attack, Json], Json]] = {
         p, "deletes", [f"{a.directory}_job.json", a.etag(f"{a.directory}_job.json"), 0.0]
     ),
     "another marker is to go": lambda a, p: {
-        **p, "marker": ["other/_SUCCESS", a.etag("other/_SUCCESS"), 0.0]
+        **p, "marker": {"key": "other/_SUCCESS", "etag": a.etag("other/_SUCCESS")}
     },
     "a set of another directory": lambda a, p: rows(
         p, "sets", ["../__magic_job-x/job-x/00/a.pendingset", '"e"', "9", "a"]

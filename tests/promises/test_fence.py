@@ -310,8 +310,8 @@ class Fenced:
             id="j", uuid="0" * 32, nonce=self.runtime.ids(), terms=USUAL_TERMS,
             given_id=True, started=0.0,
         )  # fmt: skip
-        seen = register.create(self.runtime, paths.record, record).seen
-        self.fence = Fence(self.runtime, StartedJob.attached(record, DEST, seen.etag), paths)
+        seen, _ = register.create(self.runtime, paths.record, record)
+        self.fence = Fence(self.runtime, StartedJob.attached(record, DEST, seen.etag))
 
     @property
     def heads(self) -> int:

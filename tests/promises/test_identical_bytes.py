@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import orjson
 import pytest
 
 import magic_committer as mc
@@ -15,6 +14,7 @@ from magic_committer.protocol.plan import Plan
 from magic_committer.runtime.components import Runtime
 from magic_committer.stores.base import same_time
 from magic_committer.stores.memory import MemoryStore, Request
+from tests.plans import read_plan, write_plan
 from tests.promises.hands import DEST, At, job_of, raises, raising, visible
 from tests.promises.machine import DAY, Machine
 
@@ -50,8 +50,8 @@ def test_a_paused_append_leaves_the_marker_of_a_later_job(machine: Machine) -> N
 @pytest.mark.parametrize("row", [["k"], ["k", "e", "5"], ["k", "e", True], ["k", "e", 1.0, 2], 5])
 def test_a_row_of_a_plan_of_another_shape_is_refused(row: object) -> None:
     """A plan that cannot be trusted is not executed."""
-    document = orjson.loads(Plan("j", "u", "n", 0, 0, ()).encode())
-    damaged = orjson.dumps({**document, "deletes": [row]})
+    plan = read_plan(Plan("j", "u", "n", 0, 0, ()).encode())
+    damaged = write_plan({**plan, "deletes": [row]})
     raises(mc.FormatError, Plan.decode, damaged, "plan", match="deletes")
 
 

@@ -40,7 +40,7 @@ class Finishing:
             id="j", uuid="0" * 32, nonce=self.runtime.ids(), terms=USUAL_TERMS,
             given_id=True, started=0.0,
         )  # fmt: skip
-        self.seen = register.create(self.runtime, RECORD, record).seen
+        self.seen, _ = register.create(self.runtime, RECORD, record)
         self.swap(State.COMMITTING, plan=ObjectRef("t/__magic_job-j/_plan-0.json", '"0"'))
         ref = marker_ref(self.runtime, MARKER)
         self.swap(State.COMPLETED, marker=ref)

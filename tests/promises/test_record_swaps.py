@@ -53,7 +53,7 @@ def record_of(job_id: str, conditional_writes: ConditionalWrites = "on") -> JobR
 
 def running(runtime: Runtime, conditional_writes: ConditionalWrites = "on") -> register.Seen:
     record = structs.replace(record_of("j", conditional_writes), nonce=runtime.ids())
-    return register.create(runtime, KEY, record).seen
+    return register.create(runtime, KEY, record)[0]
 
 
 def to(runtime: Runtime, seen: register.Seen, state: State = State.ABORTING) -> register.Swapped:
@@ -215,8 +215,8 @@ def test_two_who_create_one_record_are_told_apart(
 def test_a_create_without_a_reply_is_not_undisturbed(s3: MemoryStore, runtime: Runtime) -> None:
     """I10: a create that was sent twice may land again: its record is never simply deleted."""
     At(s3, its_put, Unanswered(""), after=True)
-    created = register.create(runtime, KEY, record_of("j"))
-    assert (created.seen.record, created.undisturbed) == (record_of("j"), False)
+    seen, undisturbed = register.create(runtime, KEY, record_of("j"))
+    assert (seen.record, undisturbed) == (record_of("j"), False)
 
 
 @pytest.mark.parametrize("conditional_writes", ["on", "off"])
@@ -245,7 +245,7 @@ def test_a_record_that_is_written_again_is_waited_for_longer_each_time(
     """Half a second, then twice as long each time, and no wait behind the last try."""
     clock = PatientClock()
     runtime = Runtime(s3, pool=ThreadPool(0), clock=clock)
-    seen = register.create(runtime, "t/__magic_job-j/_job.json", record_of("j")).seen
+    seen, _ = register.create(runtime, "t/__magic_job-j/_job.json", record_of("j"))
     s3.before = raising("put", Unanswered("no answer"))
     with pytest.raises(OutcomeUnknown):
         write(runtime, seen)

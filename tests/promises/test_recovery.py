@@ -19,6 +19,7 @@ from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
 from tests.costly import costly_store
 from tests.in_memory import Fresh
+from tests.plans import write_plan
 from tests.promises.hands import (
     DEST,
     At,
@@ -256,23 +257,27 @@ OURS = Path(__file__).parents[1] / "golden" / "ours"
 @pytest.mark.parametrize("state", ["running", "committing", "completed"])
 @pytest.mark.parametrize("commit", sorted(path.name for path in OURS.iterdir()))
 def test_a_job_of_an_earlier_version_is_ended(commit: str, state: str) -> None:
-    """I5: its record, plan and pendingset are read, and it is finished or undone as ours are."""
+    """I5: its record and pendingset are read, and it is finished or undone as ours are. (Its plan
+    is laid out anew: no version that was released wrote plans of another form.)"""
     files = {path.stem: path.read_bytes() for path in (OURS / commit).iterdir()}
     record, plan = json.loads(files[f"record-{state}"]), json.loads(files["plan"])
     (made,) = json.loads(files["pendingset"])["commits"]
     owner = {JOB_METADATA: record["uuid"]}
     clock = StillClock()
-    for _, _, *modified in plan["deletes"]:  # the first form of a plan names no time
-        clock.time = modified[0] if modified else clock.time
+    plan |= {"version": 3, "deletes": [[*row, 0.0][:3] for row in plan["deletes"]]}
+    for _, _, modified in plan["deletes"]:  # the first form of a plan named no time
+        clock.time = modified or clock.time
     with memory_store(clock=clock) as s3:
         s3.put_object("t/old.csv", b"old")
-        s3.put_object("t/__magic_job-j/_job.json", files[f"record-{state}"], metadata=owner)
         directory = "t/__magic_job-j/"
         s3.put_object(f"{directory}{plan['sets'][0][0]}", files["pendingset"], metadata=owner)
         if state != "running":
             token = {TOKEN_METADATA: made["extraData"]["magic-committer.token"]}
             s3.put_object(made["destinationKey"], b"1,2", metadata=token)
-            s3.put_object(record["plan"]["key"], files["plan"], metadata=owner)
+            record["plan"]["etag"] = s3.put_object(
+                record["plan"]["key"], write_plan(plan), metadata=owner
+            )
+        s3.put_object(f"{directory}_job.json", json.dumps(record).encode(), metadata=owner)
         assert len(mc.inspect(DEST)) == 1
         recovery = mc.recover(DEST, "j", dead_after=0)
         assert (recovery.found, recovery.state) == (state, "closed")

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 import magic_committer as mc
-from magic_committer.commit.sets import EXTRA_JOB, EXTRA_TASK
+from magic_committer.hadoop.manifests import EXTRA_JOB, EXTRA_TASK
 from magic_committer.protocol.record import JOB_METADATA, TaskCommit
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.concrete import attempt_of

@@ -15,6 +15,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.committers import magic, saved
+from magic_committer.committers.ends import Doing
 from magic_committer.options import MiB
 from magic_committer.runtime import wiring
 from magic_committer.stores.memory import MemoryStore, Request
@@ -295,7 +296,7 @@ def test_an_interrupted_commit_leaves_nothing(s3: MemoryStore) -> None:
         gate.wait(5)
 
         def press() -> None:
-            until(lambda: attempt_of(task._attempt)._turns._committing)
+            until(lambda: attempt_of(task._attempt)._turns._going[Doing.COMMIT])
             signal.raise_signal(signal.SIGINT)  # the main thread hears it before it goes on
             gate.open.set()
 
@@ -329,7 +330,7 @@ def test_a_file_that_is_closed_while_its_task_commits_is_refused(s3: MemoryStore
         write(task, "a.csv")
         gate.wait()
         committing = beside.submit(task.commit)
-        until(lambda: attempt_of(task._attempt)._turns._committing)
+        until(lambda: attempt_of(task._attempt)._turns._going[Doing.COMMIT])
         with pytest.raises(mc.TaskFailed, match="being committed"):
             late.close()
         gate.open.set()

@@ -11,10 +11,11 @@ from msgspec.structs import replace
 
 import magic_committer as mc
 from magic_committer.commit import sweep
-from magic_committer.commit.sets import EXTRA_ABORTED, EXTRA_ATTEMPT, EXTRA_JOB, EXTRA_TASK
+from magic_committer.commit.sets import EXTRA_ABORTED
 from magic_committer.commit.sweep import TASKS_NAMED_MAX
 from magic_committer.errors import NotFound, PermissionDenied, StoreError, Unanswered
 from magic_committer.hadoop.documents import decode_pendingset, encode_pendingset, new_pendingset
+from magic_committer.hadoop.manifests import EXTRA_ATTEMPT, EXTRA_JOB, EXTRA_TASK
 from magic_committer.options import Accept
 from magic_committer.protocol.record import ATTEMPT_METADATA, JOB_METADATA, TASK_METADATA
 from magic_committer.stores.memory import MemoryStore, Request

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 import magic_committer as mc
-from magic_committer.commit.sets import EXTRA_ABORTED, EXTRA_TASK
+from magic_committer.commit.sets import EXTRA_ABORTED
 from magic_committer.errors import (
     PermissionDenied,
     PreconditionFailed,
@@ -15,6 +15,7 @@ from magic_committer.errors import (
     WriteConflict,
 )
 from magic_committer.hadoop.documents import decode_pendingset
+from magic_committer.hadoop.manifests import EXTRA_TASK
 from magic_committer.options import Accept, Track
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import MemoryStore, Request

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 import orjson
 
 from magic_committer.stores.memory import MemoryStore
+from tests.plans import read_plan
 from tests.simulation.kinds import object_of, shown
 from tests.simulation.scheduler import Actor, Scheduler
 
@@ -351,11 +352,12 @@ class Truth:
     def _read_plan(self, job: JobTruth, plan: dict[str, str]) -> None:
         try:
             key = job.plan_key = shown(plan["key"])
-            document = orjson.loads(self.store.body(key))
+            document = read_plan(self.store.body(key))
             job.plan_since, job.plan_step = self.plans.get(key, (self.step, self.step))
             job.partitions, job.tasks = tuple(document["partitions"]), len(document["sets"])
-            marker = [document["marker"]] if document["marker"] is not None else []
-            for told, etag, *modified in (*document["deletes"], *marker):
+            if marker := document["marker"]:
+                document["deletes"].append(list(marker.values()))
+            for told, etag, *modified in document["deletes"]:
                 name = shown(told)
                 job.deletes[name] = etag
                 job.deletes_modified[name] = modified[0] if modified else None

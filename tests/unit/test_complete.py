@@ -70,7 +70,7 @@ class World:
             checksum="CRC32" if crc else None,
         )
         part = self.store.put_part(KEY, made.upload_id, 1, memoryview(body), checksum=crc)
-        return ReadyUpload(KEY, made.upload_id, (part,), len(body), crc, TOKEN, "")
+        return ReadyUpload(KEY, made.upload_id, TOKEN, "", (part,), len(body), crc)
 
     def _before(self, request: Request) -> None:
         if request.verb in self.denied:
@@ -499,7 +499,7 @@ def test_a_stored_part_is_ours_by_its_bytes_only(ours: Part, stored: Part, same:
     """Same number and size, and same ETag or same checksum of the same algorithm: a size alone
     proves no bytes; nothing is sent again where nothing changed. Of more or fewer parts, or with
     one of other bytes, it is another object."""
-    upload = ReadyUpload(KEY, "id", (ours,), 3, None, TOKEN, "")
+    upload = ReadyUpload(KEY, "id", TOKEN, "", (ours,), 3)
     taken = ours._replace(etag=stored.etag, checksum=ours.checksum or stored.checksum)
     assert same_parts(upload, (stored,)) == ((taken,) if same else None)
     second = theirs(number=2, checksum=Checksum("CRC32", "BBBBBB=="))

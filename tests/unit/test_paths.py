@@ -258,21 +258,12 @@ def test_a_destination_that_loses_data_is_refused(path: str) -> None:
 
 
 def test_dataset1_does_not_hold_dataset10() -> None:
-    """A destination holds what is below it: no neighbour that starts alike, and not itself. The job
-    of a control key is found by equality: job1 is not job10; foreign ids are none."""
+    """A destination holds what is below it: no neighbour that starts alike, and not itself."""
     dest = Destination.parse("s3://b/dataset1")
     held = [key for key in ("/x", "0/x", "/", "") if dest.contains(f"dataset1{key}")]
     assert held == ["/x"]
     with pytest.raises(PathError):
         dest.relative("dataset10/x")
-    ids = {
-        "dataset1/__magic_job-job10/x": "job10",
-        "dataset1/__magic_job-a b/x": None,
-        "dataset1/__magic_job-/x": None,
-        "dataset1/__magic_job-1": None,
-        "u/__magic_job-1/x": None,
-    }
-    assert {key: dest.job_id_of(key) for key in ids} == ids
 
 
 def test_an_adopted_job_lies_in_hadoops_directories_and_nowhere_else() -> None:

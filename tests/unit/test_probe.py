@@ -264,11 +264,12 @@ def test_scratch_is_hidden_from_readers_and_marked_as_the_jobs() -> None:
     token, and the key of each upload its UUID, as a sweep wants them."""
     store = Server(ignores=ALL_VERBS)
     uuids: set[str | None] = set()
+    dest = Destination.parse(DEST)
 
     def look(request: Request, reply: object) -> None:
         for key in store.keys():
             uuids.add(store.attributes(key).metadata[JOB_METADATA])
-            uuids.add(Destination.parse(DEST).job_id_of(key))
+            uuids.add(key.removeprefix(dest.jobs_prefix).partition("/")[0])
         uuids.update(uuid_in_name(upload.key) for upload in store.open_uploads())
 
     store.after = look

@@ -9,30 +9,37 @@ from typing import Any
 import pytest
 
 from magic_committer.commit import sets as loading
-from magic_committer.commit.sets import SPREAD_SETS, LoadedSet, Spool, SpooledSource
+from magic_committer.commit.sets import (
+    SPREAD_SETS,
+    LoadedSet,
+    ReadyUpload,
+    Spool,
+    Uploads,
+    pack,
+)
 
 
-def spooled(spool: Spool, *sizes: int) -> SpooledSource:
+def spooled(spool: Spool, *sizes: int) -> list[LoadedSet]:
     accepted = []
     for task, files in enumerate(sizes):
-        rows: list[Any] = [
-            (f"t/{task}/{n}", "id", "token", 1, 1, "", None, [['"etag"', 1, None]])
-            for n in range(files)
-        ]
-        offset, packed = spool.write(rows, {"counters": {f"task {task}": 1}})
+        made = [ReadyUpload(f"t/{task}/{n}", "id", "token") for n in range(files)]
+        packed = pack(made, {"counters": {f"task {task}": 1}})
+        place = spool.append(packed), len(packed)
         key = f"{task}.pendingset"
-        accepted.append(LoadedSet(key, "", str(task), "a", "u", 0.0, files, files, offset, packed))
-    return SpooledSource(accepted, spool)
+        accepted.append(LoadedSet(key, "", str(task), "a", "u", 0.0, files, files, *place))
+    spool.accepted = accepted
+    return accepted
 
 
-def directories(source: SpooledSource) -> list[str]:
-    return [upload.key.rpartition("/")[0] for uploads, _ in source.uploads() for upload in uploads]
+def directories(sets: Uploads) -> list[str]:
+    return [upload.key.rpartition("/")[0] for uploads, _ in sets for upload in uploads]
 
 
 def test_neighbours_are_of_different_tasks() -> None:
     """S3 limits the requests of each prefix, and the files of a task often share one."""
     with Spool() as spool:
-        found = directories(spooled(spool, *[10] * 20))
+        spooled(spool, *[10] * 20)
+        found = directories(spool.uploads())
     assert Counter(found) == {f"t/{task}": 10 for task in range(20)}
     assert all(one != two for one, two in pairwise(found))
 
@@ -41,11 +48,13 @@ def test_neighbours_are_of_different_tasks() -> None:
 def test_every_upload_and_every_statistic_is_given_once(sizes: tuple[int, ...]) -> None:
     """Sets of different sizes, empty ones too, are mixed, and nothing is lost or given twice."""
     with Spool() as spool:
-        source = spooled(spool, *sizes)
-        keys = Counter(upload.key for uploads, _ in source.uploads() for upload in uploads)
-        told = Counter(name for _, said in source.uploads() for name in said["counters"])
-        first = spool.read(*spool.write([], {"a": 1}))  # behind what was read
-        assert (list(first[0]), first[1]) == ([], {"a": 1})
+        sets = spooled(spool, *sizes)
+        keys = Counter(upload.key for uploads, _ in spool.uploads() for upload in uploads)
+        told = Counter(name for _, said in spool.uploads() for name in said["counters"])
+        named = [(one.key, one.upload_id, one.token) for one in spool.named()]
+        assert named == [one[:3] for two in sets for one in spool.read(two)[0]]
+        (last,) = spooled(spool, 1)  # behind what was read
+        assert spool.read(last)[1] == {"counters": {"task 0": 1}}
     assert keys == {f"t/{task}/{n}": 1 for task, files in enumerate(sizes) for n in range(files)}
     assert told == {f"task {task}": 1 for task in range(len(sizes))}
 
@@ -55,21 +64,21 @@ def test_large_sets_are_unpacked_one_by_one(monkeypatch: pytest.MonkeyPatch) -> 
     read: list[int] = []
     real = Spool.read
 
-    def noting(self: Spool, offset: int, length: int) -> Any:
-        read.append(length)
-        return real(self, offset, length)
+    def noting(self: Spool, loaded: LoadedSet) -> Any:
+        read.append(loaded.packed_bytes)
+        return real(self, loaded)
 
     monkeypatch.setattr(Spool, "read", noting)
     with Spool() as spool:
-        source = spooled(spool, *[50] * 20, 100)
-        monkeypatch.setattr(loading, "SPREAD_BYTES_MAX", source.accepted[0].packed_bytes + 50)
+        sets = spooled(spool, *[50] * 20, 100)
+        monkeypatch.setattr(loading, "SPREAD_BYTES_MAX", sets[0].packed_bytes + 50)
         most = 0
-        for _, _ in source.uploads():
+        for _, _ in spool.uploads():
             most, read[:] = max(most, len(read)), []
     assert 1 < most <= SPREAD_SETS
     with Spool() as spool:
-        source = spooled(spool, *[50] * 5)
+        sets = spooled(spool, *[50] * 5)
         monkeypatch.setattr(loading, "SPREAD_BYTES_MAX", 10)
-        for _, _ in source.uploads():
+        for _, _ in spool.uploads():
             assert len(read) == 1
             read.clear()

@@ -213,8 +213,8 @@ def test_an_object_is_what_an_upload_became_by_its_token_or_else_by_its_etag(
 ) -> None:
     """A token decides alone; without one the multipart ETag does; with neither nothing is."""
     info = ObjectInfo(KEY, 3, etag, 0.0, 0.0, metadata)
-    ready = ReadyUpload(KEY, "id", (), 3, None, token, multipart_etag)
-    assert became(ready, info) is became(UploadName.of(ready), info) is expected
+    ready = ReadyUpload(KEY, "id", token, multipart_etag, (), 3)
+    assert became(ready, info) is expected
 
 
 # Removing -----------------------------------------------------------------------------------------
