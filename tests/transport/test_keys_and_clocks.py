@@ -15,7 +15,6 @@ import botocore.auth
 import botocore.credentials
 import pytest
 
-from magic_committer.errors import PermissionDenied
 from magic_committer.stores.base import Written, many_of
 from magic_committer.stores.s3 import S3Store
 from tests.servers import Asked, HurriedClock, Reply, ScriptedServer, error, scripted_server
@@ -128,26 +127,6 @@ def test_a_day_of_refreshes(world: World) -> None:
     assert len(world.used) == len(world.server.asked) - len(world.issued)
     assert len(set(world.used)) == len(world.issued) >= 24
     assert set(world.days) == {"20261122", "20261123", "20261124"}
-
-
-@pytest.mark.parametrize("minutes", [-24 * 60, -20, -14, 14, 20])
-def test_a_clock_that_is_a_little_wrong_is_no_matter_and_another_is_told(
-    world: World, minutes: int
-) -> None:
-    """A machine that names another day than the store around midnight is let in. By more than 15
-    minutes it is not: the SDK does not correct a clock by the answers' date, and nor do we; after a
-    second try the error names the clock, and when it has been set, the same store goes on."""
-    world.now_here += minutes * MINUTE
-    store = world.store()
-    if abs(minutes) > 15:
-        with pytest.raises(PermissionDenied, match="Set this machine's clock") as caught:
-            store.put("k", b"x")
-        assert (caught.value.code, caught.value.attempts) == ("RequestTimeTooSkewed", 2)
-        world.now_here = MIDNIGHT
-    for _ in range(5):
-        assert store.put("k", b"x").attempts == 1
-        world.both(world.now_here + 5 * MINUTE)
-        world.now_there -= minutes * MINUTE if abs(minutes) < 15 else timedelta()
 
 
 def test_a_machine_that_slept_signs_anew(world: World) -> None:

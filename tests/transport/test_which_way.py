@@ -16,6 +16,7 @@ from magic_committer.stores.base import AbortUpload, Written, many_of, transport
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.stores.s3.answers import Refused
 from magic_committer.stores.s3.config import PLUGINS
+from magic_committer.stores.s3.errors import translate
 from magic_committer.stores.s3.fast import Fast
 from magic_committer.stores.unconditional import unconditional
 from tests.servers import Asked, HurriedClock, Reply, error, moto_options, moto_server
@@ -122,6 +123,7 @@ def test_to_a_region_that_nobody_knows_no_request_moves() -> None:
         refused = Refused(301, "PermanentRedirect", "", region=region)
         assert way.moves(refused, "eu-north-1") is moves
     assert way.region == "eu-west-3"
+    assert "set S3Options(region=" in str(translate(refused, "put", "b", "k"))
 
 
 @pytest.fixture(scope="module")
