@@ -355,7 +355,11 @@ class TreeStore:
                 if mark["m"] and not _is_control(key):
                     raise self._no_attributes()
                 path = f"{self._at_upload(upload_id)}/{key}"
-                self._make_path(path)
+                try:
+                    self._make_path(path)
+                except NotFound:  # somebody has removed one that was known
+                    self._homes.clear()
+                    self._make_path(path)
                 self._write(path, None, b"")
             return CreatedUpload(upload_id)
 
@@ -1042,27 +1046,18 @@ class TreeStore:
             known = not directory or directory in self._homes
             try:
                 if number or not (known or not self._tree.promises.directories):
-                    self._make_directories(key)
+                    self._check_home(key)  # nothing is made behind a link
+                    self._make_path(key)
+                    if directory not in self._homes:
+                        self._check_home(key)
                 self._tree.rename(source, key, replace=replace)
                 return
             except NotFound:
                 if number + 1 == TRIES_MAX or (may_be_gone and self._tree.stat(source) is None):
                     raise
 
-    def _make_directories(self, key: str) -> None:
-        self._check_home(key)  # nothing is made behind a link
-        self._make_path(key)
-        if parent_of(key) not in self._homes:
-            self._check_home(key)
-
     def _make_path(self, path: str) -> None:
-        try:
-            self._make_each(path)
-        except NotFound:  # somebody has removed one that was known
-            self._homes.clear()
-            self._make_each(path)
-
-    def _make_each(self, path: str) -> None:
+        """Make the directories that a path is in. Raises `NotFound`: somebody has removed one."""
         at = ""
         for element in path.split("/")[:-1]:
             above, at = at, f"{at}/{element}" if at else element

@@ -18,11 +18,9 @@ from magic_committer.options import S3Options
 from magic_committer.stores.base import FileSlice, PutPart, Written, many_of
 from magic_committer.stores.s3 import S3Store, retry
 from magic_committer.stores.s3.errors import READS, never_sent, translate
-from magic_committer.stores.s3.http import Cause, NoAnswer, Sent, waited
-from magic_committer.stores.s3.requests import Call
-from magic_committer.stores.s3.retry import Attempts
+from magic_committer.stores.s3.http import Cause, NoAnswer, Sent
 from tests.certificates import Authority
-from tests.servers import HurriedClock, Reply, document, error
+from tests.servers import Reply, document, error
 from tests.transport import lab as verbs
 from tests.transport.lab import DATED, LOST, TRUNCATED, VERBS, Lab, ask, at_once
 from tests.wire import playing, raw_server
@@ -277,26 +275,20 @@ def test_a_part_whose_file_is_cut_is_refused(lab: Lab, tmp_path: Path) -> None:
     assert [asked.method for asked in lab.asked] == ["POST"] * (len(told) == 3)
 
 
+@both_ways
 @pytest.mark.parametrize("tries", [(False, False), (True, False), (False, True), (True, True)])
-def test_one_try_that_was_sent_is_enough(tries: tuple[bool, ...]) -> None:
+def test_one_try_that_was_sent_is_enough(lab: Lab, tries: tuple[bool, ...]) -> None:
     """``sent`` is False only if *every* try was never sent: the last one alone tells nothing."""
-    refused = NoAnswer(Cause.CONNECT, Sent.NEVER, "refused", where="http://h")
-    broken = NoAnswer(Cause.BROKEN, Sent.PERHAPS, "broken", where="http://h")
-    waiting = [broken if sent else refused for sent in tries]
+    never, broken = (Cause.CONNECT, Sent.NEVER), (Cause.BROKEN, Sent.PERHAPS)
+    waiting = [NoAnswer(*(broken if sent else never), "why", "http://h") for sent in tries]
 
-    class Failing:
-        endpoint, region = "http://h", ""
+    def ask_once(*_: object) -> Any:
+        raise waiting.pop(0)
 
-        def moves(self, *_: object) -> bool:
-            return False
-
-        def ask(self, *_: object) -> Any:
-            raise waiting.pop(0)
-
-    options, call = S3Options(retry_attempts_max=2), Call("put", "PutObject", "k", {})
-    way: Any = Failing()
+    store = lab.make(retry_attempts_max=2)
+    lab.patch.setattr(store._way, "ask", ask_once)
     with pytest.raises(errors.Unanswered) as caught:
-        waited(Attempts(options, clock := HurriedClock(), way, "b", call).ask(None), clock.sleep)
+        ask(store, "put")
     assert (caught.value.sent, caught.value.attempts) == (any(tries), 2)
     assert ("may have taken effect" in str(caught.value)) is any(tries)
 

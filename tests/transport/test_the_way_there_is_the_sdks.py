@@ -285,6 +285,7 @@ def test_a_proxy_that_finds_no_store_for_a_moment_is_asked_again(
     assert (caught.value.sent, caught.value.attempts) == (behind.url.startswith("http:"), 2)
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/net/if_inet6"), reason="it has no IPv6")
 @pytest.mark.parametrize("tls", [False, True])
 def test_a_store_at_an_address_of_ip_version_6(
     transport: str, trusted: Authority, tls: bool
@@ -292,16 +293,11 @@ def test_a_store_at_an_address_of_ip_version_6(
     """A literal address in the endpoint works, with its brackets in ``Host``, and as a name of the
     certificate."""
     context = trusted.server("::1") if tls else None
-    try:
-        with scripted_server(fine, context=context, host="::1") as server:
-            count = use(way_to(server.url))
-            assert sent_by(server.asked) == [transport] * count
-            assert {asked.headers["host"] for asked in server.asked} == {server.url[7 + tls :]}
-            assert server.asked[1].body == BODY
-    except OSError as error:
-        if os.path.exists("/proc/net/if_inet6"):
-            raise
-        pytest.skip(f"this machine has no IPv6: {error}")
+    with scripted_server(fine, context=context, host="::1") as server:
+        count = use(way_to(server.url))
+    assert sent_by(server.asked) == [transport] * count
+    assert {asked.headers["host"] for asked in server.asked} == {server.url[7 + tls :]}
+    assert server.asked[1].body == BODY
 
 
 def test_a_certifi_without_a_bundle_is_passed_over(
