@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from magic_committer.errors import StoreError
+from magic_committer.errors import InvalidRequest, StoreError
 from magic_committer.runtime.components import SystemClock, new_id
 from magic_committer.stores.base import (
     DELETE_KEYS_MAX,
@@ -57,7 +57,6 @@ from magic_committer.stores.memory_bucket import (
     md5,
     placed,
     quoted,
-    refused,
     upload_info,
 )
 
@@ -387,5 +386,6 @@ class MemoryStore:
         data = b"".join(body.pieces())
         if len(data) != body.length:
             message = f"the file holds {len(data)} of the slice's {body.length} bytes"
-            raise placed(refused("IncompleteBody", message), "put_part", self.bucket, key)
+            error = InvalidRequest(message, code="IncompleteBody")
+            raise placed(error, "put_part", self.bucket, key)
         return data

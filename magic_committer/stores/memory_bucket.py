@@ -117,7 +117,8 @@ class Bucket:
     def get(self, key: str, max_bytes: int) -> StoredObject:
         found = self._find(key, looks=True)
         if found.size > max_bytes:
-            raise refused("TooLarge", f"it has {found.size} bytes, over {max_bytes}")
+            message = f"has {found.size} bytes, more than the {max_bytes} that were asked for"
+            raise refused("TooLarge", message)
         return StoredObject(self._info(key, found, full=True), b"".join(found.pieces))
 
     def head(self, key: str) -> ObjectInfo:

@@ -25,7 +25,6 @@ from tests.transport import lab as verbs
 from tests.transport.lab import DATED, LOST, TRUNCATED, VERBS, Lab, ask, at_once
 from tests.wire import playing, raw_server
 
-both_ways = pytest.mark.usefixtures("transport")
 NOBODY = "http://127.0.0.1:9"
 """The discard port: nobody listens."""
 WITH_USER = NOBODY.replace("//", "//a:hunter2@")
@@ -59,7 +58,6 @@ S3S: list[tuple[int, str, str, type[errors.StoreError], str]] = [
 ]
 
 
-@both_ways
 @pytest.mark.parametrize(("status", "code", "verb", "cls", "words"), S3S)
 @pytest.mark.parametrize("before", [None, LOST, error(503, "SlowDown")])
 def test_each_refusal_has_its_class_and_blames_what_is_to_blame(
@@ -86,7 +84,6 @@ def test_each_refusal_has_its_class_and_blames_what_is_to_blame(
     assert ("sent 2 times" in text) is twice
 
 
-@both_ways
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_refusal_is_told_whole(lab: Lab, verb: str) -> None:
     """A denial is a PermissionError that names operation, place, status, code, the store's words,
@@ -108,7 +105,6 @@ def test_a_refusal_is_told_whole(lab: Lab, verb: str) -> None:
     assert (type(copy), str(copy), copy.action) == (errors.PermissionDenied, str(told), action)
 
 
-@both_ways
 @pytest.mark.parametrize(
     "reply", [error(403, "AccessDenied"), LOST, Reply(200, "", missing=9)],
     ids=["refused", "lost", "cut"],
@@ -191,7 +187,6 @@ NOWHERE: dict[str, Place] = {
 }  # fmt: skip
 
 
-@both_ways
 @pytest.mark.parametrize("place", NOWHERE)
 def test_without_a_connection_nothing_was_sent(lab: Lab, place: str) -> None:
     """``sent`` is False; the text says where, why and what to check. Of a store that never
@@ -215,7 +210,6 @@ def test_without_a_connection_nothing_was_sent(lab: Lab, place: str) -> None:
     assert lab.asked == []
 
 
-@both_ways
 def test_a_process_without_descriptors_sent_nothing(lab: Lab) -> None:
     """A full table of descriptors is no bare `OSError`: the text says what to raise or lower. The
     store works when there is room again."""
@@ -234,7 +228,6 @@ def test_a_process_without_descriptors_sent_nothing(lab: Lab) -> None:
     ask(store, "put")
 
 
-@both_ways
 def test_a_trusted_connection_that_breaks_may_have_sent(lab: Lab, trusted: Authority) -> None:
     """As soon as TLS is agreed on, a request counts as sent."""
     with raw_server(playing("head"), trusted.server("127.0.0.1")) as mute:
@@ -243,7 +236,6 @@ def test_a_trusted_connection_that_breaks_may_have_sent(lab: Lab, trusted: Autho
         assert caught.value.sent
 
 
-@both_ways
 def test_what_cannot_be_signed_or_written_was_not_sent(lab: Lab, no_credentials: object) -> None:
     """Without credentials, or with what no way sends, the text says "not sent", not "no answer";
     the hint names the ways to give credentials."""
@@ -257,7 +249,6 @@ def test_what_cannot_be_signed_or_written_was_not_sent(lab: Lab, no_credentials:
     assert lab.asked == []
 
 
-@both_ways
 def test_a_part_whose_file_is_cut_is_refused(lab: Lab, tmp_path: Path) -> None:
     """Before it is sent, by itself and among many, of which the others go on."""
     (tmp_path / "f").write_bytes(b"12")
@@ -275,7 +266,6 @@ def test_a_part_whose_file_is_cut_is_refused(lab: Lab, tmp_path: Path) -> None:
     assert [asked.method for asked in lab.asked] == ["POST"] * (len(told) == 3)
 
 
-@both_ways
 @pytest.mark.parametrize("tries", [(False, False), (True, False), (False, True), (True, True)])
 def test_one_try_that_was_sent_is_enough(lab: Lab, tries: tuple[bool, ...]) -> None:
     """``sent`` is False only if *every* try was never sent: the last one alone tells nothing."""
@@ -303,7 +293,6 @@ COUNTED: list[tuple[str, Reply, type[errors.StoreError]]] = [
 ]
 
 
-@both_ways
 @pytest.mark.parametrize(("verb", "reply", "cls"), COUNTED)
 def test_errors_of_the_adapters_own_count_tries_too(
     lab: Lab, verb: str, reply: Reply, cls: type[errors.StoreError]
@@ -316,7 +305,6 @@ def test_errors_of_the_adapters_own_count_tries_too(
     assert caught.value.attempts == 2
 
 
-@both_ways
 def test_a_batch_tells_errors_key_by_key(lab: Lab) -> None:
     """Keys that the store did not delete come back with errors of their own; absent ones do not. A
     batch that fails as a whole is told for each of its keys, and the next one is tried."""
@@ -334,7 +322,6 @@ def test_a_batch_tells_errors_key_by_key(lab: Lab) -> None:
     assert len(lab.asked) == 2
 
 
-@both_ways
 @pytest.mark.parametrize("refusal", [error(501, "NotImplemented"), error(400, "BadDigest")])
 def test_a_store_without_batches_gets_single_deletes(lab: Lab, refusal: Reply) -> None:
     """Where the batch call is refused, each key is deleted by itself, with its own error."""
@@ -344,7 +331,6 @@ def test_a_store_without_batches_gets_single_deletes(lab: Lab, refusal: Reply) -
     assert [asked.path for asked in lab.asked if asked.method == "DELETE"] == list(single)
 
 
-@both_ways
 @pytest.mark.parametrize("verb", ["delete_one", "abort_upload"])
 def test_what_is_gone_need_not_go(lab: Lab, verb: str) -> None:
     """404 to a delete or an abort is done; a bucket that is not there is an error."""

@@ -23,7 +23,6 @@ from tests.transport.lab import COMPLETED, PUT, at_once, complete, way_to
 MIDNIGHT = datetime(2026, 11, 23, tzinfo=UTC)
 MINUTE, LIFE = timedelta(minutes=1), timedelta(hours=1)
 SIGNED = re.compile(r"AWS4-HMAC-SHA256 Credential=(\w+)/(\d{8})/[^,]+,.*")
-pytestmark = pytest.mark.usefixtures("transport")
 
 
 class World(HurriedClock):
@@ -88,7 +87,9 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 @pytest.fixture
-def store(world: World, monkeypatch: Any, no_credentials: Path) -> Iterator[S3Store]:
+def store(
+    transport: str, world: World, monkeypatch: Any, no_credentials: Path
+) -> Iterator[S3Store]:
     """A store with the keys of that service."""
     own: dict[str, Any] = {"access_key": None, "secret_key": None, "retry_attempts_max": 9}
     with scripted_server(lambda asked: world.answer(asked)) as server:

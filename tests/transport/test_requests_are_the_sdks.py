@@ -67,6 +67,7 @@ WAYS = [
         "https://[2001:DB8::1]:9443", "http://[2001:db8::1]",
         "https://bucket.vpce-1a2b3c4d-5e6f.s3.eu-north-1.vpce.amazonaws.com")],
     by(url="http://store.example", path_style=False), by(url=f"{TLS}/below", path_style=False),
+    *[by(url=url, path_style=False) for url in (OWN, "http://[::1]:9000")],  # addresses
     by(url=OWN, region="garage"), by(url="https://a.r2.cloudflarestorage.com", region="auto"),
     by(url="https://storage.googleapis.com", region="auto"),
     by(AWS_ENDPOINT_URL=OWN, session_token="t"), by(AWS_ENDPOINT_URL_S3="https://s3.example:1"),

@@ -17,8 +17,6 @@ from magic_committer.stores.s3.retry import FIRST_SECONDS
 from tests.servers import HurriedClock, Reply, document, error
 from tests.transport.lab import COMPLETED, LOST, PUT, Lab, ask, at_once, complete, way_to
 
-pytestmark = pytest.mark.usefixtures("transport")
-
 SLOW_DOWN = error(503, "SlowDown")
 CONFLICT = error(409, "ConditionalRequestConflict")
 SKEWED = error(403, "RequestTimeTooSkewed")

@@ -266,17 +266,21 @@ def test_a_file_system_that_is_not_exclusive_is_refused(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == []
 
 
-@pytest.mark.parametrize("kind", ["local", "sftp"])
+@pytest.mark.parametrize("kind", ["local", "sftp", "hdfs"])
 def test_a_link_is_not_followed(kind: str, tmp_path: Path) -> None:
     """A link is neither a file nor a directory: in a listing and in a look."""
     for directory in ("t", "secret/key"):
         (tmp_path / directory).mkdir(parents=True)
-    os.symlink(tmp_path / "secret", tmp_path / "t" / "link")
+    (tmp_path / "secret" / "file").write_bytes(b"1")
+    for name, target in (("link", "secret"), ("link 2", "secret/file")):
+        os.symlink(tmp_path / target, tmp_path / "t" / name)
     tree = tree_of(kind, tmp_path / "t")
-    entry = tree.stat("link")
-    assert entry is not None
-    assert entry.kind == "other"
-    assert [(e.path, e.kind) for e in walk(tree, "")] == [("link", "other")]
+    seen = [tree.stat("link"), tree.stat("link 2")]
+    assert [entry.kind for entry in seen if entry] == ["other", "other"]
+    assert sorted((e.path, e.kind) for e in walk(tree, "")) == [
+        ("link", "other"),
+        ("link 2", "other"),
+    ]
 
 
 def test_a_file_that_comes_while_a_directory_is_deleted_stays(
