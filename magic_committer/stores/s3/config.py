@@ -136,9 +136,18 @@ class PlainSettings:
         self.ca_bundle = said["ca_bundle"]
 
     def place(self, region: str) -> BucketPlace:
-        """Where the bucket is, if it is in that region. Raises `NotPlain`: nobody here knows."""
-        style = self._style or ("path" if self._url else "auto")
-        return _place(self._url or self._aws(region), self._bucket, region, style)
+        """Where the bucket is, if it is in that region, by the SDK's rules for addressing. Raises
+        `NotPlain`: nobody here knows."""
+        bucket, style = self._bucket, self._style or ("path" if self._url else "auto")
+        parts = urlsplit(self._url or self._aws(region))
+        path, hostable = parts.path.rstrip("/"), _LABEL if parts.scheme == "https" else _LABELS
+        origin = origin_of(f"{parts.scheme}://{parts.netloc}")
+        with suppress(ValueError):
+            ipaddress.ip_address(origin.host)
+            style = "path"  # an address has no names below it
+        if style == "path" or not hostable.fullmatch(bucket):
+            return BucketPlace(origin, f"{path}/{bucket}", region)
+        return BucketPlace(origin_of(f"{parts.scheme}://{bucket}.{parts.netloc}"), path, region)
 
     def _are_all_variables(self) -> bool:
         options, variable = self._options, os.environ.get
@@ -296,20 +305,6 @@ def _look_at_url(url: str) -> None:
         raise NotPlain("the endpoint's URL is the SDK's matter")
     if "@" in parts.netloc:
         raise NotPlain("the endpoint's URL has a user")
-
-
-def _place(endpoint: str, bucket: str, region: str, style: str) -> BucketPlace:
-    """Where a bucket is at an endpoint, by the SDK's rules for addressing."""
-    parts = urlsplit(endpoint)
-    path = parts.path.rstrip("/")
-    hostable = _LABEL if parts.scheme == "https" else _LABELS
-    origin = origin_of(f"{parts.scheme}://{parts.netloc}")
-    with suppress(ValueError):
-        ipaddress.ip_address(origin.host)
-        style = "path"  # an address has no names below it
-    if style == "path" or not hostable.fullmatch(bucket):
-        return BucketPlace(origin, f"{path}/{bucket}", region)
-    return BucketPlace(origin_of(f"{parts.scheme}://{bucket}.{parts.netloc}"), path, region)
 
 
 # Networks -----------------------------------------------------------------------------------------
