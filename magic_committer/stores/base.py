@@ -246,11 +246,7 @@ class ObjectStore(Protocol):
         ...
 
     def head(self, key: str) -> ObjectInfo:
-        """Read an object's properties and user metadata.
-
-        Raises:
-            NotFound: the object does not exist. A store may answer 403 for that: see `looked`.
-        """
+        """Read an object's properties and user metadata. Raises `NotFound` as `get`."""
         ...
 
     def put(
@@ -266,9 +262,6 @@ class ObjectStore(Protocol):
         """Write a small object in one request (never multipart).
 
         Args:
-            key, body: the object's key and bytes.
-            metadata: user metadata; None: none.
-            content_type: None: the store's default.
             if_none_match: write only if there is no object with that key (``If-None-Match: *``).
             if_match: write only if the object has this ETag. It is sent exactly as given: with
                 quotes as a store returned it, or without if the store understands only that (Ceph
@@ -282,26 +275,18 @@ class ObjectStore(Protocol):
         ...
 
     def delete(self, keys: Iterable[str]) -> Mapping[str, StoreError]:
-        """Delete objects in batches of 1,000. Missing keys are no error. Repeatable.
-
-        Returns:
-            The keys that could not be deleted, each with its error; empty if all were deleted.
-        """
+        """Delete objects in batches of 1,000. Missing keys are no error. Repeatable. Gives the keys
+        that could not be deleted, each with its error."""
         ...
 
     def delete_one(
         self, key: str, *, if_match: str | None = None, version_id: str | None = None
     ) -> None:
-        """Delete one object, or one version of it. A missing key is no error.
-
-        Args:
-            key: the object's key.
-            if_match: delete only if the object has this ETag; None: always.
-            version_id: delete this version; None: the object.
+        """Delete one object, or one version of it. A missing key is no error (stores differ: it
+        counts as deleted).
 
         Raises:
-            PreconditionFailed: the object has another ETag.
-            NotFound: never for a missing key (stores differ: it counts as deleted).
+            PreconditionFailed: the object does not have the ETag ``if_match``.
         """
         ...
 
@@ -312,26 +297,17 @@ class ObjectStore(Protocol):
         page.
 
         A page is requested when it is needed; threads must not share the iterator. Keys that do not
-        start with ``prefix`` are never given (some stores ignore the prefix).
-
-        Args:
-            prefix: the beginning of the keys.
-            delimiter: group keys up to this text behind the prefix; "": do not group.
-            start_after: begin behind this key; "": at the beginning.
+        start with ``prefix`` are never given (some stores ignore the prefix). ``delimiter``: keys
+        are grouped up to this text behind the prefix; "": they are not.
         """
         ...
 
     def create_upload(
         self, key: str, *, attributes: Attributes, checksum: ChecksumAlgorithm | None = None
     ) -> CreatedUpload:
-        """Start a multipart upload. Each call starts another upload.
-
-        Args:
-            key: the key of the future object.
-            attributes: the properties of the future object.
-            checksum: the algorithm for its parts and, for the CRCs, for the whole object
-                (``ChecksumType=FULL_OBJECT``; SHA: ``COMPOSITE``); None: no checksums.
-        """
+        """Start a multipart upload. Each call starts another upload. ``checksum``: the algorithm
+        for its parts and, for the CRCs, for the whole object (``ChecksumType=FULL_OBJECT``; SHA:
+        ``COMPOSITE``)."""
         ...
 
     def put_part(
@@ -344,12 +320,7 @@ class ObjectStore(Protocol):
         checksum: Checksum | None = None,
     ) -> Part:
         """Store part ``number`` (1 to 10,000). Repeatable: the last one that is stored counts.
-
-        Args:
-            key, upload_id: the upload.
-            number: the part's number.
-            body: its bytes.
-            checksum: the checksum of the bytes; None: none, as for an `ObjectSlice`.
+        ``checksum``: that of the bytes; none for an `ObjectSlice`.
 
         Raises:
             NotFound: the upload is not open (``code`` is ``"NoSuchUpload"``); or the object of an
@@ -360,11 +331,8 @@ class ObjectStore(Protocol):
         ...
 
     def list_parts(self, key: str, upload_id: str) -> Sequence[Part]:
-        """The stored parts in order of number, all pages.
-
-        Raises:
-            NotFound: the upload is not open.
-        """
+        """The stored parts in order of number, all pages. Raises `NotFound`: the upload is not
+        open."""
         ...
 
     def complete_upload(
@@ -380,12 +348,10 @@ class ObjectStore(Protocol):
         """Make the object of the parts visible.
 
         Args:
-            key, upload_id: the upload.
             parts: all its parts, in order of number.
             length: the sum of all bytes; stores that can check it refuse another sum
                 (``MpuObjectSize``). None: not checked.
             checksum: of the whole object, if the upload was created for one.
-            if_none_match: complete only if there is no object with that key.
 
         Raises:
             NotFound: the upload is not open: it was completed, was aborted, or never existed.
@@ -404,10 +370,7 @@ class ObjectStore(Protocol):
 
     def list_uploads(self, prefix: str) -> Iterator[UploadPage]:
         """List open uploads whose keys start with ``prefix``, with one request for each page.
-
-        Raises:
-            NotSupported: the store has no such listing.
-        """
+        Raises `NotSupported`: the store has no such listing."""
         ...
 
 
@@ -424,27 +387,14 @@ class DirectoryStore(ObjectStore, Protocol):
 
     def clear(self, directory: str) -> int:
         """Remove a directory of a job with everything below it. Gives how many files there were.
-        Repeatable.
-
-        Raises:
-            StoreError: something is left.
-        """
+        Repeatable. Raises `StoreError`: something is left."""
         ...
 
 
-# What a store may have beside its verbs: ``once``, ``many``, ``transport``
-
-
-def sent_once(store: ObjectStore) -> ObjectStore:
-    """The store without its own retries, which its method ``once`` gives, if it has any. For
-    questions to which a store may give a final error that looks temporary."""
-    once: Callable[[], ObjectStore] | None = getattr(store, "once", None)
-    return store if once is None else once()
+# Requests as values: what a verb of the port is asked --------------------------------------------
 
 
 class CompleteUpload(NamedTuple):
-    """What `ObjectStore.complete_upload` is asked, as a value."""
-
     key: str
     upload_id: str
     parts: Sequence[Part]
@@ -454,8 +404,8 @@ class CompleteUpload(NamedTuple):
 
 
 class AbortUpload(NamedTuple):
-    """What `ObjectStore.abort_upload` is asked, as a value. ``once``: send it once, because it
-    follows from a look, which is old by the time of a second try."""
+    """``once``: send it once, because it follows from a look, which is old by the time of a second
+    try."""
 
     key: str
     upload_id: str
@@ -463,28 +413,23 @@ class AbortUpload(NamedTuple):
 
 
 class ListParts(NamedTuple):
-    """What `ObjectStore.list_parts` is asked, as a value."""
-
     key: str
     upload_id: str
 
 
 class Head(NamedTuple):
-    """What `ObjectStore.head` is asked, as a value."""
-
     key: str
 
 
 class FindUpload(NamedTuple):
-    """Whether `ObjectStore.list_uploads` of a key shows one upload of that key, as a value."""
+    """Whether `ObjectStore.list_uploads` of a key shows one upload of that key."""
 
     key: str
     upload_id: str
 
 
 class CreateUpload(NamedTuple):
-    """What `ObjectStore.create_upload` is asked, as a value. ``errand``: it ends with this one;
-    None: with the present one."""
+    """``errand``: it ends with this one; None: with the present one."""
 
     key: str
     attributes: Attributes
@@ -497,8 +442,8 @@ NO_BODY = memoryview(b"")
 
 @dataclass(slots=True)
 class PutPart:
-    """What `ObjectStore.put_part` is asked, as a value. ``errand``: as for `CreateUpload`. Who has
-    sent it drops its ``body``: an error may keep it."""
+    """``errand``: as for `CreateUpload`. Who has sent it drops its ``body``: an error may keep
+    it."""
 
     key: str
     upload_id: str
@@ -546,7 +491,11 @@ def ask_by_verb(store: ObjectStore, ask: Ask) -> Answer:
     if isinstance(ask, Head):
         return store.head(ask.key)
     if isinstance(ask, FindUpload):
-        return _find_by_verb(store, ask)
+        page = UploadPage((), 0.0)
+        for page in store.list_uploads(ask.key):
+            if (found := found_on(page, ask)) is not None:
+                return found
+        return replace(page, uploads=())
     if isinstance(ask, CreateUpload):
         return store.create_upload(ask.key, attributes=ask.attributes, checksum=ask.checksum)
     body, ask.body = ask.body, NO_BODY
@@ -556,14 +505,6 @@ def ask_by_verb(store: ObjectStore, ask: Ask) -> Answer:
 def by_verbs(store: ObjectStore, work: Generator[Ask, Any, R]) -> R:
     """Do a work by a store's verbs, one after the other, in this thread."""
     return run(work, partial(ask_by_verb, store))
-
-
-def _find_by_verb(store: ObjectStore, ask: FindUpload) -> UploadPage:
-    page = UploadPage((), 0.0)
-    for page in store.list_uploads(ask.key):
-        if (found := found_on(page, ask)) is not None:
-            return found
-    return replace(page, uploads=())
 
 
 class Many(Protocol):
@@ -576,42 +517,49 @@ class Many(Protocol):
         in_flight: int,
         look_seconds: float = SLICE_SECONDS,
     ) -> Generator[tuple[T, Answer], None, None]:
-        """Ask for each, as by its verb: with the same retries, answers and errors.
-
-        If the iteration is left early, it waits for what is in flight, after Ctrl-C only briefly.
+        """Ask for each, as by its verb: with the same retries, answers and errors. Gives what the
+        caller knows each request by, with its answer, in the order of the answers. The iteration
+        ends when nothing is in flight, and there is no next request. If it is left early, it waits
+        for what is in flight, after Ctrl-C only briefly.
 
         Args:
             next_ask: gives the next request, with what the caller knows it by; None: there is none
                 now. Called when there is room, and again after each answer that was given.
             in_flight: how many at once, at most; fewer while the store asks for fewer.
             look_seconds: after so long without an answer ``next_ask`` is called again.
-
-        Returns:
-            What the caller knows each request by, with its answer, in the order of the answers. The
-            iteration ends when nothing is in flight, and there is no next request.
         """
         ...
 
 
+# What a store may have beside its verbs -----------------------------------------------------------
+
+
+def sent_once(store: ObjectStore) -> ObjectStore:
+    """The store without its own retries, by its method ``once``, if it has any. For questions to
+    which a store may give a final error that looks temporary."""
+    once: Callable[[], ObjectStore] = getattr(store, "once", lambda: store)
+    return once()
+
+
 def many_of(store: ObjectStore) -> Many | None:
-    """The store's way to send many requests at once, which its method ``many`` gives. None: it has
-    none, as it was set up; use the verbs in threads."""
-    many: Callable[[], Many | None] | None = getattr(store, "many", None)
-    return None if many is None else many()
+    """The store's way to send many requests at once, by its method ``many``. None: it has none, as
+    it was set up; use the verbs in threads."""
+    many: Callable[[], Many | None] = getattr(store, "many", lambda: None)
+    return many()
 
 
 def refusal_of(store: ObjectStore, committer: str, mode: str) -> str:
     """Why a store cannot serve such jobs, by its method ``refusal``; "": it can, or it has none."""
-    refusal: Callable[[str, str], str] | None = getattr(store, "refusal", None)
-    return "" if refusal is None else refusal(committer, mode)
+    refusal: Callable[[str, str], str] = getattr(store, "refusal", lambda *_: "")
+    return refusal(committer, mode)
 
 
 def not_held(store: ObjectStore, keys: Callable[[], Iterable[str]]) -> Iterator[str]:
     """Why a store cannot hold the objects of these keys, all together: a sentence for each that it
     cannot, by its method ``not_held``. ``keys`` is called once for each pass over them."""
-    held: Callable[[Callable[[], Iterable[str]]], Iterator[str]] | None
-    held = getattr(store, "not_held", None)
-    return iter(()) if held is None else held(keys)
+    held: Callable[[Callable[[], Iterable[str]]], Iterator[str]]
+    held = getattr(store, "not_held", lambda _: iter(()))
+    return held(keys)
 
 
 def transport_of(store: ObjectStore) -> str:
@@ -619,6 +567,9 @@ def transport_of(store: ObjectStore) -> str:
     ``transport``. "" if it has no way to say so."""
     name, why = getattr(store, "transport", ("", ""))
     return f"{name} ({why})" if why else name
+
+
+# Works, and what is made of the verbs -------------------------------------------------------------
 
 
 def run(work: Generator[A, B, R], ask: Callable[[A], B]) -> R:

@@ -51,7 +51,14 @@ from magic_committer.stores.base import (
     looked,
     run,
 )
-from magic_committer.stores.memory_bucket import Bucket, frozen, md5, quoted, upload_info
+from magic_committer.stores.memory_bucket import (
+    Bucket,
+    frozen,
+    md5,
+    placed,
+    quoted,
+    upload_info,
+)
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -324,18 +331,17 @@ class MemoryStore:
         """
         kept = bytes(body)
         attributes = frozen(Attributes(metadata=metadata or {}))
-        with self._lock:
-            return self._bucket.put(key, kept, quoted(md5(kept)), attributes).etag
+        effect = partial(self._bucket.put, key, kept, quoted(md5(kept)), attributes)
+        return self._carry_out("put", key, effect).etag
 
     def delete_object(self, key: str) -> None:
         """Delete an object as another program would."""
-        with self._lock:
-            self._bucket.delete_one(key)
+        self._carry_out("delete_one", key, partial(self._bucket.delete_one, key))
 
     def start_upload(self, key: str, *, initiator: str = "another program") -> str:
         """Start an upload as another program would. Returns its id."""
-        with self._lock:
-            return self._bucket.open(key, Attributes(), initiator=initiator)
+        effect = partial(self._bucket.open, key, Attributes(), initiator=initiator)
+        return self._carry_out("create_upload", key, effect)
 
     def drop_upload(self, upload_id: str) -> None:
         """Abort an upload as a lifecycle rule would. KeyError if it is not open."""
@@ -346,43 +352,40 @@ class MemoryStore:
 
     def _send(self, request: Request, effect: Callable[[], R]) -> R:
         before, after = self.before, self.after
-        if before is None and after is None:
-            with self._lock:
-                self.requests[request.verb] += 1
-                return effect()
-
-        def locked() -> R:
-            with self._lock:
-                return effect()
-
         with self._lock:
             self.requests[request.verb] += 1
-        object.__setattr__(request, "effect", locked)  # made for this call; nobody has a copy
+        carry_out = partial(self._carry_out, request.verb, request.key, effect)
+        object.__setattr__(request, "effect", carry_out)  # made for this call; nobody has a copy
         if before is not None:
             before(request)
+        if after is None:
+            return carry_out()
         answer: Any
         try:
-            answer = locked()
+            answer = carry_out()
         except StoreError as error:
             answer = error
-        changed = after(request, answer) if after is not None else None
+        changed = after(request, answer)
         if changed is not None:
             answer = changed
         if isinstance(answer, StoreError):
             raise answer
         return cast(R, answer)
 
+    def _carry_out(self, verb: str, key: str, effect: Callable[[], R]) -> R:
+        with self._lock:
+            try:
+                return effect()
+            except StoreError as error:
+                placed(error, verb, self.bucket, key)
+                raise
+
     def _read(self, key: str, body: PartBody) -> bytes:
         if not isinstance(body, FileSlice):
             return bytes(body)
         data = b"".join(body.pieces())
         if len(data) != body.length:
-            raise InvalidRequest(
-                f"put_part {self.bucket}/{key}: the file holds {len(data)} of the slice's "
-                f"{body.length} bytes",
-                operation="put_part",
-                bucket=self.bucket,
-                key=key,
-                code="IncompleteBody",
-            )
+            message = f"the file holds {len(data)} of the slice's {body.length} bytes"
+            error = InvalidRequest(message, code="IncompleteBody")
+            raise placed(error, "put_part", self.bucket, key)
         return data

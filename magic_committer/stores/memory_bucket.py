@@ -115,14 +115,14 @@ class Bucket:
     # Objects -------------------------------------------------------------------------------------
 
     def get(self, key: str, max_bytes: int) -> StoredObject:
-        found = self._find("get", key)
+        found = self._find(key, looks=True)
         if found.size > max_bytes:
             message = f"has {found.size} bytes, more than the {max_bytes} that were asked for"
-            raise self._refused("get", key, "TooLarge", message)
+            raise refused("TooLarge", message)
         return StoredObject(self._info(key, found, full=True), b"".join(found.pieces))
 
     def head(self, key: str) -> ObjectInfo:
-        return self._info(key, self._find("head", key), full=True)
+        return self._info(key, self._find(key, looks=True), full=True)
 
     def put(
         self,
@@ -134,15 +134,14 @@ class Bucket:
         if_none_match: bool = False,
         if_match: str | None = None,
     ) -> Written:
-        self._check_key("put", key)
-        self._check_metadata("put", key, attributes.metadata)
+        _check_key(key)
+        _check_metadata(attributes.metadata)
         if if_none_match and if_match is not None:
-            message = "If-Match and If-None-Match exclude each other"
-            raise self._refused("put", key, "InvalidArgument", message)
+            raise refused("InvalidArgument", "If-Match and If-None-Match exclude each other")
         if if_none_match:
-            self._check_absent("put", key)
+            self._check_absent(key)
         if if_match is not None:
-            self._check_etag("put", key, if_match, self._find("put", key))
+            self._check_etag(if_match, self._find(key))
         self._store(key, StoredBytes((body,), len(body), etag, self._now(), attributes))
         return Written(etag)
 
@@ -152,19 +151,19 @@ class Bucket:
             try:
                 self.delete_one(key)
             except StoreError as error:
-                failed[key] = error
+                failed[key] = placed(error, "delete_one", self.name, key)
         return failed
 
     def delete_one(
         self, key: str, if_match: str | None = None, version_id: str | None = None
     ) -> None:
-        self._check_key("delete_one", key)
+        _check_key(key)
         if version_id not in (None, "null"):
-            raise self._refused("delete_one", key, "InvalidArgument", "the bucket has no versions")
+            raise refused("InvalidArgument", "the bucket has no versions")
         found = self.objects.get(key)
         if found is not None:
             if if_match is not None:
-                self._check_etag("delete_one", key, if_match, found)
+                self._check_etag(if_match, found)
             del self.objects[key]
             _take_out(self._object_order, key)
 
@@ -196,8 +195,8 @@ class Bucket:
         initiator: str = "",
     ) -> str:
         """Create an upload and give its id."""
-        self._check_key("create_upload", key)
-        self._check_metadata("create_upload", key, attributes.metadata)
+        _check_key(key)
+        _check_metadata(attributes.metadata)
         number, upload_id = next(self._upload_numbers), self.ids()
         self.uploads[upload_id] = OpenUpload(
             key, upload_id, number, self._now(), attributes, checksum, initiator
@@ -215,14 +214,18 @@ class Bucket:
         digest: bytes,
         checksum: Checksum | None,
     ) -> Part:
-        upload = self._find_upload("put_part", key, upload_id)
+        upload = self._find_upload(key, upload_id)
         if not 1 <= number <= PART_NUMBER_MAX:
             message = f"part number {number} is not between 1 and {PART_NUMBER_MAX}"
-            raise self._refused("put_part", key, "InvalidArgument", message)
+            raise refused("InvalidArgument", message)
         if len(body) > PART_BYTES_MAX:
-            message = f"part {number} has more than {PART_BYTES_MAX} bytes"
-            raise self._refused("put_part", key, "EntityTooLarge", message)
-        stored = self._checksum_of_part(upload, body, checksum)
+            raise refused("EntityTooLarge", f"part {number} has more than {PART_BYTES_MAX} bytes")
+        _check_algorithm(upload, checksum)
+        # What S3 stores for the part is its own sum of the bytes.
+        stored = checksums.of(upload.checksum, body) if upload.checksum is not None else None
+        if checksum is not None and stored is not None and checksum != stored:
+            message = f"the bytes have {stored.algorithm} {stored.value}, not {checksum.value}"
+            raise refused("BadDigest", message)
         part = Part(number, quoted(digest), len(body), stored)
         upload.parts[number] = StoredPart(body, digest, part)
         return part
@@ -231,25 +234,23 @@ class Bucket:
         """Store a part from an object of this bucket, or of another one of this process."""
         held = self if source.bucket == self.name else _buckets.get(source.bucket)
         if held is None:
-            message = f"there is no bucket {source.bucket}"
-            raise self._refused("put_part", key, "NoSuchBucket", message)
+            raise refused("NoSuchBucket", f"there is no bucket {source.bucket}")
         found = held.objects.get(source.key)
         if found is None:
-            message = f"there is no object {source.bucket}/{source.key}"
-            raise self._refused("put_part", key, "NoSuchKey", message)
-        self._check_etag("put_part", key, source.etag, found)
+            raise refused("NoSuchKey", f"there is no object {source.bucket}/{source.key}")
+        self._check_etag(source.etag, found)
         whole = b"".join(found.pieces)
         if not source.is_whole and len(whole) <= PART_BYTES_MIN:
             message = "The specified copy source is not supported as a byte-range copy source"
-            raise self._refused("put_part", key, "InvalidRequest", message)
+            raise refused("InvalidRequest", message)
         body = whole[source.offset : source.offset + source.length]
         if len(body) != source.length or not body:
-            raise self._refused("put_part", key, "InvalidRange", "the range is not in the object")
+            raise refused("InvalidRange", "the range is not in the object")
         return self.put_part(key, upload_id, number, body, md5(body), None)
 
     def part_page(self, key: str, upload_id: str, after: int) -> tuple[Sequence[Part], int | None]:
         """One page of the parts behind number ``after``, and the number before the next page."""
-        stored = self._find_upload("list_parts", key, upload_id).parts
+        stored = self._find_upload(key, upload_id).parts
         numbers = sorted(number for number in stored if number > after)
         page = [stored[number].part for number in numbers[: self.page_keys]]
         return page, page[-1].number if len(numbers) > len(page) else None
@@ -268,25 +269,23 @@ class Bucket:
         again = done is not None and (done.upload_id, done.named) == (upload_id, named)
         if done is not None and again and not self.forgetful_complete:
             if if_none_match:
-                self._check_absent("complete_upload", key)
+                self._check_absent(key)
             return Written(done.etag)
-        upload = self._find_upload("complete_upload", key, upload_id)
+        upload = self._find_upload(key, upload_id)
         if if_none_match:
-            self._check_absent("complete_upload", key)
+            self._check_absent(key)
         stored = self._named_parts(upload, wanted)
         size = sum(len(part.body) for part in stored)
         if length is not None and length != size:
             message = f"the parts have {size} bytes, not the {length} that were stated"
-            raise self._refused("complete_upload", key, "InvalidRequest", message)
-        self._check_whole(upload, stored, checksum)
+            raise refused("InvalidRequest", message)
+        _check_whole(upload, stored, checksum)
         etag = quoted(md5(b"".join(part.md5 for part in stored)), len(stored))
         pieces = tuple(part.body for part in stored)
         self._close(upload)
         # S3: the Last-Modified of an object from an upload is the time of its Create
-        made = StoredBytes(
-            pieces, size, etag, upload.initiated, upload.attributes, upload_id, named
-        )
-        self._store(key, made)
+        of = (upload.initiated, upload.attributes, upload_id, named)
+        self._store(key, StoredBytes(pieces, size, etag, *of))
         return Written(etag)
 
     def abort(self, key: str, upload_id: str) -> None:
@@ -324,22 +323,22 @@ class Bucket:
         del self._upload_ids[upload.number]
         _take_out(self._upload_order, (upload.key, upload.number))
 
-    def _find(self, verb: str, key: str) -> StoredBytes:
-        self._check_key(verb, key)
+    def _find(self, key: str, *, looks: bool = False) -> StoredBytes:
+        _check_key(key)
         found = self.objects.get(key)
-        if found is None and self.missing_is_refused and verb in ("get", "head"):
+        if found is None and self.missing_is_refused and looks:
             message = "without s3:ListBucket the store does not say that there is no such object"
-            raise self._refused(verb, key, "AccessDenied", message)
+            raise refused("AccessDenied", message)
         if found is None:
-            raise self._refused(verb, key, "NoSuchKey", "there is no such object")
+            raise refused("NoSuchKey", "there is no such object")
         return found
 
-    def _find_upload(self, verb: str, key: str, upload_id: str) -> OpenUpload:
-        self._check_key(verb, key)
+    def _find_upload(self, key: str, upload_id: str) -> OpenUpload:
+        _check_key(key)
         upload = self.uploads.get(upload_id)
         if upload is None or upload.key != key:
             message = f"upload {upload_id!r} is not open: completed, aborted, or never was"
-            raise self._refused(verb, key, "NoSuchUpload", message)
+            raise refused("NoSuchUpload", message)
         return upload
 
     def _info(self, key: str, found: StoredBytes, *, full: bool) -> ObjectInfo:
@@ -348,59 +347,18 @@ class Bucket:
             key, found.size, found.etag, found.last_modified, self._now(), metadata=metadata
         )
 
-    def _check_key(self, verb: str, key: str) -> None:
-        try:
-            size = len(key.encode())
-        except UnicodeEncodeError:
-            raise self._refused(verb, key, "InvalidURI", "the key is not UTF-8") from None
-        if size == 0:
-            raise self._refused(verb, key, "InvalidArgument", "the key is empty")
-        if size > KEY_BYTES_MAX:
-            message = f"the key has {size} bytes, at most {KEY_BYTES_MAX} are allowed"
-            raise self._refused(verb, key, "KeyTooLongError", message)
-
-    def _check_metadata(self, verb: str, key: str, metadata: Mapping[str, str]) -> None:
-        size = sum(len(name) + len(value) for name, value in metadata.items())
-        if not all(name.isascii() and value.isascii() for name, value in metadata.items()):
-            raise self._refused(verb, key, "InvalidArgument", "metadata is not ASCII")
-        if size > METADATA_BYTES_MAX:
-            message = f"metadata has {size} bytes, at most {METADATA_BYTES_MAX} are allowed"
-            raise self._refused(verb, key, "MetadataTooLarge", message)
-
-    def _check_absent(self, verb: str, key: str) -> None:
+    def _check_absent(self, key: str) -> None:
         if key in self.objects:
             message = "there is an object already, If-None-Match did not hold"
-            raise self._refused(verb, key, "PreconditionFailed", message)
+            raise refused("PreconditionFailed", message)
 
-    def _check_etag(self, verb: str, key: str, if_match: str, found: StoredBytes) -> None:
+    def _check_etag(self, if_match: str, found: StoredBytes) -> None:
         if not same_etag(if_match, found.etag):
             message = f"the object's ETag is {found.etag}, If-Match {if_match} did not hold"
-            raise self._refused(verb, key, "PreconditionFailed", message)
-
-    def _check_algorithm(self, verb: str, upload: OpenUpload, given: Checksum | None) -> None:
-        if given is not None and given.algorithm != upload.checksum:
-            message = f"a checksum of {given.algorithm}, but the upload's is {upload.checksum}"
-            raise self._refused(verb, upload.key, "InvalidRequest", message)
-
-    def _checksum_of_part(
-        self, upload: OpenUpload, body: bytes, given: Checksum | None
-    ) -> Checksum | None:
-        """What S3 stores for the part: its own sum of the bytes. The given sum must be the same."""
-        self._check_algorithm("put_part", upload, given)
-        if upload.checksum is None:
-            return None
-        computed = checksums.of(upload.checksum, body)
-        if given is not None and given != computed:
-            message = f"the bytes have {computed.algorithm} {computed.value}, not {given.value}"
-            raise self._refused("put_part", upload.key, "BadDigest", message)
-        return computed
+            raise refused("PreconditionFailed", message)
 
     def _named_parts(self, upload: OpenUpload, wanted: Sequence[Part]) -> Sequence[StoredPart]:
         """The stored parts that Complete names, by S3's rules for the list."""
-
-        def refused(code: str, message: str) -> StoreError:
-            return self._refused("complete_upload", upload.key, code, message)
-
         if not wanted:
             raise refused("MalformedXML", "the list of parts is empty")
         for before, part in itertools.pairwise(wanted):
@@ -428,36 +386,66 @@ class Bucket:
                 raise refused("EntityTooSmall", message)
         return stored
 
-    def _check_whole(
-        self, upload: OpenUpload, stored: Sequence[StoredPart], given: Checksum | None
-    ) -> None:
-        """Check the checksum of the whole object: over all bytes for CRCs, over the parts' sums for
-        SHAs."""
-        if given is None:
-            return
-        self._check_algorithm("complete_upload", upload, given)
-        parts = [one.part for one in stored]
-        sums = [(part.checksum, part.size) for part in parts if part.checksum is not None]
-        if checksums.joins(given.algorithm):
-            computed = checksums.whole(sums)
-            held = {computed.value} if computed else set()
-        else:
-            value = checksums.composite([part for part, _ in sums]).value
-            held = {value, value.rpartition("-")[0]}
-        if given.value not in held:
-            message = f"the object has {given.algorithm} {min(held)}, not {given.value}"
-            raise self._refused("complete_upload", upload.key, "BadDigest", message)
 
-    def _refused(self, verb: str, key: str, code: str, message: str) -> StoreError:
-        cls, status = _REFUSALS.get(code, (InvalidRequest, 400))
-        return cls(
-            f"{verb} {self.name}/{key}: {message} ({status} {code})",
-            operation=verb,
-            bucket=self.name,
-            key=key,
-            status=status,
-            code=code,
-        )
+def _check_key(key: str) -> None:
+    try:
+        size = len(key.encode())
+    except UnicodeEncodeError:
+        raise refused("InvalidURI", "the key is not UTF-8") from None
+    if size == 0:
+        raise refused("InvalidArgument", "the key is empty")
+    if size > KEY_BYTES_MAX:
+        message = f"the key has {size} bytes, at most {KEY_BYTES_MAX} are allowed"
+        raise refused("KeyTooLongError", message)
+
+
+def _check_metadata(metadata: Mapping[str, str]) -> None:
+    text = "".join(name + value for name, value in metadata.items())
+    if not text.isascii():
+        raise refused("InvalidArgument", "metadata is not ASCII")
+    if len(text) > METADATA_BYTES_MAX:
+        message = f"metadata has {len(text)} bytes, at most {METADATA_BYTES_MAX} are allowed"
+        raise refused("MetadataTooLarge", message)
+
+
+def _check_algorithm(upload: OpenUpload, given: Checksum | None) -> None:
+    if given is not None and given.algorithm != upload.checksum:
+        message = f"a checksum of {given.algorithm}, but the upload's is {upload.checksum}"
+        raise refused("InvalidRequest", message)
+
+
+def _check_whole(upload: OpenUpload, stored: Sequence[StoredPart], given: Checksum | None) -> None:
+    """Check the checksum of the whole object: over all bytes for CRCs, over the parts' sums for
+    SHAs."""
+    if given is None:
+        return
+    _check_algorithm(upload, given)
+    parts = [one.part for one in stored]
+    sums = [(part.checksum, part.size) for part in parts if part.checksum is not None]
+    if checksums.joins(given.algorithm):
+        computed = checksums.whole(sums)
+        held = {computed.value} if computed else set()
+    else:
+        value = checksums.composite([part for part, _ in sums]).value
+        held = {value, value.rpartition("-")[0]}
+    if given.value not in held:
+        message = f"the object has {given.algorithm} {min(held)}, not {given.value}"
+        raise refused("BadDigest", message)
+
+
+def refused(code: str, message: str) -> StoreError:
+    """A refusal in S3's words, which `placed` gives its place."""
+    cls, status = _REFUSALS.get(code, (InvalidRequest, 400))
+    return cls(f"{message} ({status} {code})", status=status, code=code)
+
+
+def placed(error: StoreError, verb: str, bucket: str, key: str) -> StoreError:
+    """The same error, of a request; one that has its place keeps it."""
+    if not error.operation:
+        error.operation, error.bucket, error.key = verb, bucket, key
+        error.message = f"{verb} {bucket}/{key}: {error.message}"
+        error.args = (error.message,)
+    return error
 
 
 def upload_info(upload: OpenUpload) -> UploadInfo:

@@ -70,9 +70,9 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, cast
 from urllib.parse import quote
 
 import orjson
@@ -103,6 +103,7 @@ from magic_committer.stores.base import (
     Attributes,
     Checksum,
     ChecksumAlgorithm,
+    CompleteUpload,
     CreatedUpload,
     FileSlice,
     ObjectInfo,
@@ -128,8 +129,6 @@ from magic_committer.stores.trees.base import (
     walk,
 )
 from magic_committer.stores.trees.disk import LocalTree
-
-T = TypeVar("T")
 
 UPLOADS = "__magic_uploads"
 """The directory of what waits. No key has such an element."""
@@ -184,21 +183,6 @@ class _NextPart:
     users: int = 0
 
 
-@dataclass(slots=True)
-class _Unsynced:
-    """What was written and may not last yet. Without a lock: who syncs takes nothing away before it
-    has synced it, so two may sync the same."""
-
-    files: dict[str, object] = field(default_factory=dict)
-    directories: dict[str, object] = field(default_factory=dict)
-    lost: dict[str, StoreError] = field(default_factory=dict)
-    """Of which a sync has failed: a second one may succeed and not have written them."""
-
-    def forget(self, path: str) -> None:
-        self.files.pop(path, None)
-        self.lost.pop(path, None)
-
-
 class TreeStore:
     """A directory of a file system. Implements `stores.base.ObjectStore`; safe for many threads and
     processes.
@@ -230,7 +214,11 @@ class TreeStore:
         renewed_in_children(self, TreeStore._begin)
 
     def _begin(self) -> None:
-        self._unsynced = _Unsynced()
+        # What was written and may not last yet. Without a lock: who syncs takes nothing away before
+        # it has synced it, so two may sync the same.
+        self._unsynced: dict[str, object] = {}
+        # Of which a sync has failed: a second one may succeed and not have written them.
+        self._lost: dict[str, StoreError] = {}
         self._layouts: dict[str, _NextPart] = {}
         self._turns = threading.Condition()
 
@@ -277,7 +265,11 @@ class TreeStore:
     ) -> Written:
         with _Verb(self, "put", key):
             self._path(key)
-            mark = self._mark_for(key, {"m": _metadata(metadata)})
+            mark: Mapping[str, Any] | None = {"m": _metadata(metadata)}
+            if not self._is_marked(key):
+                if metadata:
+                    raise self._no_attributes()
+                mark = None
             leaves = self._leaves(key, if_match) if if_match is not None else None
             self._check_home(key)
             with self._new(mark, body) as new:
@@ -363,7 +355,11 @@ class TreeStore:
                 if mark["m"] and not _is_control(key):
                     raise self._no_attributes()
                 path = f"{self._at_upload(upload_id)}/{key}"
-                self._make_path(path)
+                try:
+                    self._make_path(path)
+                except NotFound:  # somebody has removed one that was known
+                    self._homes.clear()
+                    self._make_path(path)
                 self._write(path, None, b"")
             return CreatedUpload(upload_id)
 
@@ -389,29 +385,24 @@ class TreeStore:
                 self._place(path, descriptor, mark, number, size) as offset,
             ):
                 disk.write_at(descriptor, piece, offset)
-                row: Row = (number, etag, size, _pair(checksum), offset)
+                pair = None if checksum is None else (checksum.algorithm, checksum.value)
+                row: Row = (number, etag, size, pair, offset)
                 self._note_part(path, descriptor, row)
-            self._unsynced.files[path] = object()
-            self._unsynced.directories[UPLOADS] = object()
+            self._note(path, UPLOADS)
             return Part(number, f'"{etag}"', size, checksum)
 
     def list_parts(self, key: str, upload_id: str) -> Sequence[Part]:
         with _Verb(self, "list_parts", key):
             if (waiting := self._waits(key, upload_id)) is not None:
-                return (_whole(self._waiting_file(*waiting)),)
+                seen = self._waiting_file(*waiting)
+                return (Part(1, f'"{seen.etag}"', seen.size),)
             rows = self._rows(*self._seen(key, upload_id))
             return tuple(_part(rows[number]) for number in sorted(rows))
 
     def complete_upload(
-        self,
-        key: str,
-        upload_id: str,
-        parts: Sequence[Part],
-        *,
-        length: int | None = None,
-        checksum: Checksum | None = None,
-        if_none_match: bool = False,
+        self, key: str, upload_id: str, parts: Sequence[Part], **given: Any
     ) -> Written:
+        asked = CompleteUpload(key, upload_id, parts, **given)
         with _Verb(self, "complete_upload", key):
             self._path(key)
             if (waiting := self._waits(key, upload_id)) is not None:
@@ -421,24 +412,27 @@ class TreeStore:
                     if parts[0].size != found.size:
                         raise _no_upload()
                     parts = [parts[0]._replace(etag=etag)]
-                if len(parts) != 1 or parts[0].etag not in (etag, found.etag) or length:
-                    _named(parts, {1: (1, found.etag, found.size, None, 0)}, length)
-                self._move_to(key, waiting[0], exclusive=if_none_match)
-                self._left(waiting[0])
+                if len(parts) != 1 or parts[0].etag not in (etag, found.etag) or asked.length:
+                    _named(parts, {1: (1, found.etag, found.size, None, 0)}, asked.length)
+                self._move_to(key, waiting[0], exclusive=asked.if_none_match)
+                if waiting[0].startswith(UPLOADS):
+                    self._remove_empty(parent_of(waiting[0]))
+                else:  # of a task: its directories go with its job
+                    self._note(parent_of(waiting[0]))
                 return Written(etag)
             path = self._at_upload(upload_id)
             mark, seen = self._seen(key, upload_id)
-            named = _named(parts, self._rows(mark, seen), length)
+            named = _named(parts, self._rows(mark, seen), asked.length)
             end = 0
             for _, _, size, _, offset in named:
                 end = end + size if offset == end else -1
             if end != seen.size:
                 with self._opened(key, upload_id) as (descriptor, mark, seen):
-                    named = _named(parts, self._rows(mark, seen), length)
+                    named = _named(parts, self._rows(mark, seen), asked.length)
                     seen = self._join(path, descriptor, mark, named)
-            if path in self._unsynced.files:
+            if path in self._unsynced:
                 self._settle()
-            self._move_to(key, path, exclusive=if_none_match)
+            self._move_to(key, path, exclusive=asked.if_none_match)
             self._ended(path, mark)
             return Written(f'"{seen.etag}"')
 
@@ -453,7 +447,7 @@ class TreeStore:
         except PreconditionFailed:
             self._check_home(key)  # perhaps it is a directory
             raise PreconditionFailed("a file is there already", code="PreconditionFailed") from None
-        self._unsynced.directories[parent_of(key)] = object()
+        self._note(parent_of(key))
 
     def abort_upload(self, key: str, upload_id: str) -> None:
         with _Verb(self, "abort_upload", key):
@@ -535,14 +529,6 @@ class TreeStore:
             code="NoAttributes",
             hint="Use committer='manifest', which needs none",
         )
-
-    def _mark_for(self, key: str, mark: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The mark of a new object; None: it has none."""
-        if self._is_marked(key):
-            return mark
-        if mark["m"]:
-            raise self._no_attributes()
-        return None
 
     def _is_marked(self, key: str) -> bool:
         attributes = self._tree.promises.attributes
@@ -637,24 +623,13 @@ class TreeStore:
             return removed
 
     def _waiting_file(self, path: str, etag: str) -> TreeEntry:
-        """A waiting file, if it is the one that its id names.
-
-        Raises:
-            NotFound: there is no such upload.
-        """
+        """A waiting file, if it is the one that its id names. Raises `NotFound`."""
         seen = self._tree.stat(path)
         if seen is None or seen.kind != "file" or self._has_link(path):
             raise _no_upload()
         if etag and seen.etag != etag:
             raise _no_upload()
         return seen
-
-    def _left(self, path: str) -> None:
-        """Note that a waiting file has gone. Of a task's the directories go with its job."""
-        if path.startswith(UPLOADS):
-            self._remove_empty(parent_of(path))
-        else:
-            self._unsynced.directories[parent_of(path)] = object()
 
     def _waiting_uploads(self, prefix: str) -> Iterator[UploadInfo]:
         jobs = () if _is_control(prefix) else self._tree.list(TEMPORARY)
@@ -678,13 +653,11 @@ class TreeStore:
         seen = self._tree.stat(key)
         if seen is None or seen.kind == "directory" or self._has_link(key):
             return None
-        first, number = seen.etag, 1
-        if not self._tree.promises.attributes and self._is_marked(key):
-            file = self._tree.look(key, marked=True)
-            if file is None:
-                return None
-            first = file.entry.etag
-        newest, control = key, _is_control(key)
+        with_id = not self._tree.promises.attributes and self._is_marked(key)
+        first = self._first_of(key) if with_id else seen.etag
+        if first is None:
+            return None
+        newest, number, control = key, 1, _is_control(key)
         while control and self._tree.stat(after := _beside(key, first, number + 1)) is not None:
             newest, number = after, number + 1
         return _Version(newest, number, first)
@@ -768,7 +741,7 @@ class TreeStore:
     def _remove_empty(self, directory: str) -> None:
         """Note that something has gone from a directory; remove it if it is empty, and those
         above."""
-        self._unsynced.directories[directory] = object()
+        self._note(directory)
         if not self._tree.promises.directories:
             return
         with suppress(StoreError):  # it is gone, or must stay
@@ -777,9 +750,9 @@ class TreeStore:
                     break
                 self._homes.discard(directory)
                 self._ours.discard(directory)
-                self._unsynced.directories.pop(directory, None)
+                self._unsynced.pop(directory, None)
                 directory = parent_of(directory)
-                self._unsynced.directories[directory] = object()
+                self._note(directory)
         with suppress(StoreError):
             self._tree.remove_directory(UPLOADS)
 
@@ -790,11 +763,8 @@ class TreeStore:
     ) -> tuple[dict[str, Any], TreeEntry]:
         """The mark of an open upload's file, and the file as it was seen before its mark was read:
         in the other order `_rows` would not notice that another process puts a new file in its
-        place in between. ``file``: its descriptor, if it is open.
-
-        Raises:
-            NotFound: it is not open, or is another key's.
-        """
+        place in between. ``file``: its descriptor, if it is open. Raises `NotFound`: the upload is
+        not open, or is another key's."""
         path = self._at_upload(upload_id)
         where = self._local.at(path) if file is None else file
         try:
@@ -836,11 +806,8 @@ class TreeStore:
         return cast("LocalTree", self._tree)
 
     def _rows(self, mark: Mapping[str, Any], seen: TreeEntry) -> dict[int, Row]:
-        """The stored parts of an open upload's file by number.
-
-        Raises:
-            Unanswered: another process has just joined them in a new file.
-        """
+        """The stored parts of an open upload's file by number. Raises `Unanswered`: another process
+        has just joined them in a new file."""
         rows = self._rows_of(seen.path, mark)
         there = self._tree.stat(seen.path) if "r" in mark else seen
         if there is not None and there.etag != seen.etag:
@@ -890,7 +857,7 @@ class TreeStore:
             if "r" not in mark:
                 disk.set_mark(descriptor, {**mark, "r": ""})
             _append(self._local.at(_rows_path(path, mark)), row)
-            self._unsynced.files[_rows_path(path, mark)] = object()
+            self._note(_rows_path(path, mark))
 
     def _join(
         self, path: str, source: int, mark: dict[str, Any], named: Sequence[Row]
@@ -917,12 +884,12 @@ class TreeStore:
 
     def _ended(self, path: str, mark: Mapping[str, Any]) -> None:
         """Clean up after an upload has ended."""
-        self._unsynced.forget(path)
+        self._forget(path)
         self._layouts.pop(path, None)
         if "r" in mark:
-            self._unsynced.forget(_rows_path(path, mark))
+            self._forget(_rows_path(path, mark))
             self._tree.remove(_rows_path(path, mark))
-        self._unsynced.directories[UPLOADS] = object()
+        self._note(UPLOADS)
 
     def _slice(self, body: ObjectSlice) -> FileSlice:
         if body.bucket != self._bucket:
@@ -999,11 +966,7 @@ class TreeStore:
         return f"{UPLOADS}/_{upload_id}"
 
     def _path(self, key: str) -> None:
-        """See that a tree can hold a key.
-
-        Raises:
-            _NoPath: a tree cannot hold it.
-        """
+        """Raise `_NoPath` if a tree cannot hold a key."""
         if len(key) <= ELEMENT_BYTES_MAX and _PLAIN.match(key) and UPLOADS not in key:
             return
         elements = key.split("/")
@@ -1031,11 +994,8 @@ class TreeStore:
         return False
 
     def _check_home(self, key: str) -> None:
-        """See that a file can come to a key by a rename.
-
-        Raises:
-            InvalidRequest: a link, a file or a mount is on the way, or a directory is at the key.
-        """
+        """Raise `InvalidRequest` if no file can come to a key by a rename: a link, a file or a
+        mount is on the way, or a directory is at the key."""
         if self._mount is None:
             self._make_waiting()
             mount, waiting = self._tree.mount_of(""), self._tree.stat(UPLOADS)
@@ -1068,11 +1028,8 @@ class TreeStore:
             raise InvalidRequest("a directory has that name", code="KeyIsNoPath")
 
     def refuse(self, key: str) -> None:
-        """See that a file can be renamed to a key, before a job is decided.
-
-        Raises:
-            InvalidRequest: it cannot; the message says what is in the way.
-        """
+        """See that a file can be renamed to a key, before a job is decided. Raises
+        `InvalidRequest`, which says what is in the way."""
         with _Verb(self, "look", key):
             self._path(key)
             self._check_home(key)
@@ -1081,10 +1038,7 @@ class TreeStore:
         self, key: str, source: str, *, replace: bool = True, may_be_gone: bool = False
     ) -> None:
         """Rename a file to its key, with the directories that this needs: others remove empty ones.
-
-        Raises:
-            NotFound: the source is gone.
-        """
+        Raises `NotFound`: the source is gone."""
         directory = parent_of(key)
         for number in range(TRIES_MAX):
             if number:  # somebody has removed directories, and may have put others there
@@ -1092,27 +1046,18 @@ class TreeStore:
             known = not directory or directory in self._homes
             try:
                 if number or not (known or not self._tree.promises.directories):
-                    self._make_directories(key)
+                    self._check_home(key)  # nothing is made behind a link
+                    self._make_path(key)
+                    if directory not in self._homes:
+                        self._check_home(key)
                 self._tree.rename(source, key, replace=replace)
                 return
             except NotFound:
                 if number + 1 == TRIES_MAX or (may_be_gone and self._tree.stat(source) is None):
                     raise
 
-    def _make_directories(self, key: str) -> None:
-        self._check_home(key)  # nothing is made behind a link
-        self._make_path(key)
-        if parent_of(key) not in self._homes:
-            self._check_home(key)
-
     def _make_path(self, path: str) -> None:
-        try:
-            self._make_each(path)
-        except NotFound:  # somebody has removed one that was known
-            self._homes.clear()
-            self._make_each(path)
-
-    def _make_each(self, path: str) -> None:
+        """Make the directories that a path is in. Raises `NotFound`: somebody has removed one."""
         at = ""
         for element in path.split("/")[:-1]:
             above, at = at, f"{at}/{element}" if at else element
@@ -1120,7 +1065,7 @@ class TreeStore:
                 continue
             with suppress(PreconditionFailed):
                 if self._tree.make_directory(at):
-                    self._unsynced.directories[above] = object()
+                    self._note(above)
                     if not above or above in self._homes:
                         self._homes.add(at)  # what was just made is no link and no mount
 
@@ -1129,7 +1074,7 @@ class TreeStore:
         self._tree.make_root()
         if self._tree.stat(UPLOADS) is None:
             self._tree.make_directory(UPLOADS)
-            self._unsynced.directories[""] = object()
+            self._note("")
 
     # Writing and syncing --------------------------------------------------------------------------
 
@@ -1156,16 +1101,12 @@ class TreeStore:
         raise Unanswered("others remove its directory all the time")
 
     def _settle(self, *files: str) -> None:
-        """Make these files last, and everything that was done through this store.
-
-        Raises:
-            StoreError: something does not last, by this or an earlier sync.
-        """
-        unsynced = self._unsynced
-        for error in list(unsynced.lost.values()):
+        """Make these files last, and everything that was done through this store. Raises
+        `StoreError`: something does not last, by this or an earlier sync."""
+        for error in list(self._lost.values()):
             raise error
-        parts, directories = dict(unsynced.files), dict(unsynced.directories)
-        paths = [*files, *parts, *directories]
+        unsynced = dict(self._unsynced)
+        paths = [*files, *unsynced]
         at_once = len(paths) > disk.SYNC_EACH_MAX
         for some in [paths] if at_once else [[path] for path in paths]:
             try:
@@ -1173,17 +1114,25 @@ class TreeStore:
             except NotFound:  # it was removed meanwhile
                 continue
             except StoreError as error:
-                unsynced.lost.update((one, error) for one in some if one not in files)
+                self._lost.update((one, error) for one in some if one not in files)
                 raise
-        for kept, done in ((unsynced.files, parts), (unsynced.directories, directories)):
-            for path, token in done.items():
-                if kept.get(path) is token:
-                    kept.pop(path, None)
+        for path, token in unsynced.items():
+            if self._unsynced.get(path) is token:
+                self._unsynced.pop(path, None)
+
+    def _note(self, *paths: str) -> None:
+        """Note that files, or the names in directories, are to be synced."""
+        self._unsynced.update((path, object()) for path in paths)
+
+    def _forget(self, path: str) -> None:
+        """Note that a file is gone."""
+        self._unsynced.pop(path, None)
+        self._lost.pop(path, None)
 
     def _visible(self, path: str) -> None:
         """Make the name last that a file was just given. It is there: an error is no refusal."""
         try:
-            self._unsynced.directories[parent_of(path)] = object()
+            self._note(parent_of(path))
             self._settle()
         except StoreError as error:
             raise Unanswered(
@@ -1198,16 +1147,14 @@ class TreeStore:
         return ObjectInfo(key, seen.size, etag, seen.modified, self._clock.now(), metadata)
 
 
-class _Verb:
+class _Verb(NamedTuple):
     """Gives each error of a verb its place, and translates those of the system."""
 
-    __slots__ = ("key", "store", "verb")
+    store: TreeStore
+    verb: str
+    key: str
 
-    def __init__(self, store: TreeStore, verb: str, key: str) -> None:
-        self.store, self.verb, self.key = store, verb, key
-
-    def __enter__(self) -> None:
-        pass
+    def __enter__(self) -> None: ...
 
     def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
         if error is None:
@@ -1251,10 +1198,6 @@ _Child = tuple[str, TreeEntry | None, bool]
 """A name with the file, and whether it has later versions; a directory has neither."""
 
 
-def _whole(seen: TreeEntry) -> Part:
-    return Part(1, f'"{seen.etag}"', seen.size)
-
-
 def _is_control(key: str) -> bool:
     return key.startswith(CONTROL_PREFIX) or f"/{CONTROL_PREFIX}" in key
 
@@ -1276,10 +1219,6 @@ def _metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
             code="MetadataTooLarge" if text.isascii() else "InvalidArgument",
         )
     return kept
-
-
-def _pair(checksum: Checksum | None) -> tuple[str, str] | None:
-    return (checksum.algorithm, checksum.value) if checksum is not None else None
 
 
 def _part(row: Row) -> Part:
@@ -1310,11 +1249,7 @@ def _append(path: str, *rows: Row) -> None:
 
 
 def _named(parts: Sequence[Part], rows: Mapping[int, Row], length: int | None) -> list[Row]:
-    """The stored parts that a Complete names.
-
-    Raises:
-        InvalidRequest: as S3 refuses it.
-    """
+    """The stored parts that a Complete names. Raises `InvalidRequest` as S3."""
     if not parts:
         raise InvalidRequest("it names no parts", code="MalformedXML")
     named: list[Row] = []

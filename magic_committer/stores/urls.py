@@ -62,14 +62,9 @@ def is_tree_url(url: object) -> bool:
 
 
 def tree_url(url: str) -> str:
-    """The URL that the tree of a directory has: in one form, with a ``/`` at its end. Pure.
-
-    Args:
-        url: as for `tree_for`.
-
-    Raises:
-        PathError: it is no URL of a directory, or holds a password; or the file system cannot keep
-            what a job is decided by, and the message says why.
+    """The URL that the tree of a directory has: in one form, with a ``/`` at its end. Raises
+    `PathError`: it is no URL of a directory, or holds a password; or the file system cannot keep
+    what a job is decided by, and the message says why.
 
     Example:
         >>> tree_url("hdfs://node/data/a table")
@@ -94,11 +89,8 @@ def tree_url(url: str) -> str:
 
 
 def local_path(url: str) -> Path:
-    """The directory that a URL ``file:///path`` names; ``file:/path`` is the same.
-
-    Raises:
-        PathError: it is another kind of URL, names another machine, or is no absolute path.
-    """
+    """The directory that a URL ``file:///path`` names; ``file:/path`` is the same. Raises
+    `PathError`: it is another kind of URL, names another machine, or is no absolute path."""
     if set(url) & _ENCODED_ONLY:  # `urlsplit` would cut or drop them: another directory
         raise PathError(
             f"{url!r} has a character that a URL can hold only percent-encoded",
@@ -124,11 +116,8 @@ def local_path(url: str) -> Path:
 
 
 def host_and_path(url: str, scheme: str) -> tuple[str, str]:
-    """Host and path of a URL; the path is decoded.
-
-    Raises:
-        PathError: it names no directory, or holds a password.
-    """
+    """Host and path of a URL; the path is decoded. Raises `PathError`: it names no directory, or
+    holds a password."""
     example = f"Write '{scheme}://host/data/table'"
     parts = urlsplit(url)
     path = unquote(parts.path).rstrip("/")

@@ -12,8 +12,6 @@ from magic_committer.stores.s3 import S3Store
 from tests.servers import DATE_SECONDS, Asked, Reply, document, error
 from tests.transport.lab import DATED, LISTED, TRUNCATED, Lab, ask
 
-pytestmark = pytest.mark.usefixtures("transport")
-
 
 def uploads(*entries: tuple[str, str], more: bool = False) -> Reply:
     """A page of uploads; ``more``: it is not the last one."""

@@ -22,7 +22,6 @@ from magic_committer.stores.s3.requests import OPERATIONS
 from tests.servers import DATE, DATE_SECONDS, Reply, document, error
 from tests.transport.lab import COMPLETED, DATED, LISTED, MODIFIED, READS, VERBS, Lab, ask, fine
 
-both_ways = pytest.mark.usefixtures("transport")
 TAGGED = {"ETag": '"e"'}
 LOGIN = "<html><head><title>Log in</title></head><body>Please log in</body></html>"
 
@@ -78,7 +77,6 @@ def test_a_page_is_no_answer_to_any_operation(page: str) -> None:
             assert (failure.status, kind(failure)) == (PAGES[page].status, "transient")
 
 
-@both_ways
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_page_costs_a_try_and_is_then_no_answer(lab: Lab, verb: str) -> None:
     """A page that comes once, while a balancer changes its backend, costs a try. If it stays, the

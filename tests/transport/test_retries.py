@@ -17,8 +17,6 @@ from magic_committer.stores.s3.retry import FIRST_SECONDS
 from tests.servers import HurriedClock, Reply, document, error
 from tests.transport.lab import COMPLETED, LOST, PUT, Lab, ask, at_once, complete, way_to
 
-pytestmark = pytest.mark.usefixtures("transport")
-
 SLOW_DOWN = error(503, "SlowDown")
 CONFLICT = error(409, "ConditionalRequestConflict")
 SKEWED = error(403, "RequestTimeTooSkewed")
@@ -55,16 +53,32 @@ def test_what_passes_is_tried_again(
         assert low <= slept <= high
 
 
-@pytest.mark.parametrize("reply", [SLOW_DOWN, error(500, "InternalError"), INSIDE, LOST])
+UNHEARD = [
+    SLOW_DOWN, error(500, "InternalError"), INSIDE, LOST, Reply(hung=True),
+    Reply(504, "<html>gateway"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("reply", UNHEARD)
 def test_attempts_end(lab: Lab, reply: Reply) -> None:
     """After ``retry_attempts_max`` sendings there is no answer, never success, and the error says
-    how many: the SDK retries nothing itself."""
+    how many (the SDK retries nothing itself), and that it may have taken effect; also while a
+    refused connection is being handled, which proves nothing of this request."""
     lab.said(reply)
+    tries = 2 if reply.hung else 8
     with pytest.raises(errors.Unanswered) as caught:
-        ask(lab.make(retry_attempts_max=8), "complete_upload")
-    assert len(lab.asked) == caught.value.attempts == len(lab.clock.slept) + 1 == 8
-    code = "" if reply.lost else "SlowDown" if reply is SLOW_DOWN else "InternalError"
-    assert caught.value.code == code
+        try:
+            ask(lab.make(url="http://127.0.0.1:9"), "put")
+        except errors.Unanswered:
+            seconds = 0.1 if reply.hung else 30.0
+            store = lab.make(retry_attempts_max=tries, complete_seconds_max=seconds)
+            ask(store, "complete_upload")
+    told = caught.value
+    assert len(lab.asked) == told.attempts == len(lab.clock.slept) + 1 == tries
+    status = 0 if reply.lost or reply.hung else 500 if reply is INSIDE else reply.status
+    codes = {500: "InternalError", 503: "SlowDown"}
+    assert (told.sent, told.status, told.code) == (True, status, codes.get(status, ""))
+    assert reply is SLOW_DOWN or "may have taken effect" in str(told)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9", "http://store.invalid", ""])

@@ -20,8 +20,6 @@ from tests.servers import Asked, HurriedClock, Reply, error, way
 from tests.transport import lab as verbs
 from tests.transport.lab import LOST, VERBS, Lab
 
-pytestmark = pytest.mark.usefixtures("transport")
-
 ACCESS = "AKIASENTINELACCESS01"
 SECRET = "sentinel/secret+key/0123456789abcdefghij"
 TOKEN = "sentinel//session+token==/0123456789abcdefghijklmnopqrstuvwxyz"

@@ -11,13 +11,11 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.errors import PermissionDenied
-from magic_committer.options import S3Options
+from magic_committer.options import S3Options, Transport
 from magic_committer.stores.s3 import client, connect
 from magic_committer.stores.s3.client import STORES_MAX
 from tests.servers import TRANSPORT, moto_server, scripted_server, way
 from tests.transport.lab import Lab
-
-pytestmark = pytest.mark.usefixtures("transport")
 
 
 def test_stores_that_nobody_uses_are_closed(lab: Lab) -> None:
@@ -82,14 +80,16 @@ def test_the_endpoint_is_that_of_the_environment_now(lab: Lab) -> None:
         assert (len(other.asked), len(lab.asked)) == (2, 2)
 
 
-def test_an_open_job_keeps_what_it_began_with(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_open_job_keeps_what_it_began_with(
+    transport: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A program that takes other credentials and another endpoint for a while, by the environment,
     does not take them from its open jobs."""
     with moto_server("bucket") as url:
         began = {"AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"}
         for name, value in began.items():
             monkeypatch.setenv(name, value)
-        options = S3Options(region="us-east-1", transport=TRANSPORT.get())
+        options = S3Options(region="us-east-1", transport=transport)
         job = mc.start("s3://bucket/t", s3=options)
         attached = mc.attach("s3://bucket/t", job.id, s3=options)
         for name in began:

@@ -188,33 +188,26 @@ def test_each_request_goes_through_the_proxy(
         assert not [one for one in proxy.asked if one.body or one.header("authorization")]
 
 
-@pytest.mark.parametrize("behind", ["https"], indirect=True)
-def test_a_tunnel_does_not_replace_the_certificate(
-    behind: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("of_proxy", [False, True])
+def test_behind_a_proxy_each_certificate_is_looked_at(
+    behind: ScriptedServer, authority: Authority, files: Any, monkeypatch: Any, of_proxy: bool
 ) -> None:
-    """A store behind a tunnel that is not trusted gets nothing: final, not sent, and the error
-    speaks of the certificate and not of the proxy."""
-    said = r"store\.invalid: certificate verify failed"
-    with proxied(behind, monkeypatch) as (_, make), pytest.raises(Unanswered, match=said) as caught:
-        make(retry_attempts_max=3).put("k", b"x")
-    assert (caught.value.sent, caught.value.attempts, behind.asked) == (False, 1, [])
-
-
-def test_a_proxy_whose_certificate_is_not_trusted_is_told_from_the_store(
-    behind: ScriptedServer, authority: Authority, files: dict[str, str], monkeypatch: Any
-) -> None:
-    """Nothing is sent, by it or around it; the error names the proxy, the bundle that does not hold
-    its authority, and what to set."""
+    """A tunnel does not replace the store's. Nothing is sent, by the proxy or around it; the error
+    names whose certificate is not trusted, and of the proxy the bundle, and what to set."""
+    if behind.url.startswith("http:") and not of_proxy:
+        return  # neither has one
     monkeypatch.setenv("AWS_CA_BUNDLE", files["other"])
-    context = authority.server("127.0.0.1")
+    context = authority.server("127.0.0.1") if of_proxy else None
     with proxied(behind, monkeypatch, context=context) as (proxy, make):
         with pytest.raises(Unanswered) as caught:
             make(retry_attempts_max=3).put("k", b"x")
-        said = f"could not reach {proxy.url}: certificate verify failed"
-        assert (proxy.asked, behind.asked) == ([], [])
+        where = proxy.url if of_proxy else "https://store.invalid"
+        assert behind.asked == []
+        assert not (of_proxy and proxy.asked)
     told, text = caught.value, str(caught.value)
     assert (told.sent, told.attempts) == (False, 1)
-    wanted = [said, files["other"], "The proxy itself", "AWS_CA_BUNDLE", "http://"]
+    wanted = [f"could not reach {where}: certificate verify failed", "AWS_CA_BUNDLE"]
+    wanted += [files["other"], "The proxy itself", "http://"] if of_proxy else []
     assert [words for words in wanted if words not in text] == []
 
 
@@ -292,6 +285,7 @@ def test_a_proxy_that_finds_no_store_for_a_moment_is_asked_again(
     assert (caught.value.sent, caught.value.attempts) == (behind.url.startswith("http:"), 2)
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/net/if_inet6"), reason="it has no IPv6")
 @pytest.mark.parametrize("tls", [False, True])
 def test_a_store_at_an_address_of_ip_version_6(
     transport: str, trusted: Authority, tls: bool
@@ -299,16 +293,11 @@ def test_a_store_at_an_address_of_ip_version_6(
     """A literal address in the endpoint works, with its brackets in ``Host``, and as a name of the
     certificate."""
     context = trusted.server("::1") if tls else None
-    try:
-        with scripted_server(fine, context=context, host="::1") as server:
-            count = use(way_to(server.url))
-            assert sent_by(server.asked) == [transport] * count
-            assert {asked.headers["host"] for asked in server.asked} == {server.url[7 + tls :]}
-            assert server.asked[1].body == BODY
-    except OSError as error:
-        if os.path.exists("/proc/net/if_inet6"):
-            raise
-        pytest.skip(f"this machine has no IPv6: {error}")
+    with scripted_server(fine, context=context, host="::1") as server:
+        count = use(way_to(server.url))
+    assert sent_by(server.asked) == [transport] * count
+    assert {asked.headers["host"] for asked in server.asked} == {server.url[7 + tls :]}
+    assert server.asked[1].body == BODY
 
 
 def test_a_certifi_without_a_bundle_is_passed_over(

@@ -18,8 +18,6 @@ from tests.certificates import Authority
 from tests.servers import DATE_SECONDS, Reply, scripted_server
 from tests.transport.lab import DATED, PART, PUT, VERBS, Lab, ask, fine, sent_by, way_to
 
-pytestmark = pytest.mark.usefixtures("transport")
-
 OF_A_KEY = ("get", "head", "put", "create_upload", "put_part", "list_parts", "complete_upload")
 """Verbs that name a data object, and may need its key of encryption."""
 KEY = bytes(range(32))

@@ -30,9 +30,9 @@ from magic_committer.runtime.threads import ThreadPool
 from magic_committer.stores.trees import dialects
 from magic_committer.stores.trees.base import FileTree, make_directories, walk
 from magic_committer.stores.trees.dialects import (  # fmt: skip
-    GoogleDialect,
-    HdfsDialect,
-    SftpDialect,
+    GoogleTree,
+    HdfsTree,
+    SftpTree,
     tree_for,
 )
 from magic_committer.stores.trees.disk import LocalTree
@@ -55,10 +55,10 @@ def tree_of(kind: str, place: Path) -> FileTree:
     if kind == "fsspec-memory":
         return tree_for(f"memory://{new_id()}/table")
     if kind == "hdfs":
-        return FsspecTree(stand_ins.Hdfs(), str(place), "hdfs://nn/t/", HdfsDialect())
+        return HdfsTree(stand_ins.Hdfs(), str(place), "hdfs://nn/t/")
     if kind == "sftp":
-        return FsspecTree(stand_ins.Sftp(), str(place), "sftp://host/t/", SftpDialect())
-    return FsspecTree(stand_ins.Google(), "bucket/t", "gs://bucket/t/", GoogleDialect())
+        return SftpTree(stand_ins.Sftp(), str(place), "sftp://host/t/")
+    return GoogleTree(stand_ins.Google(), "bucket/t", "gs://bucket/t/")
 
 
 @pytest.fixture(params=KINDS)
@@ -256,27 +256,31 @@ def test_a_file_that_comes_short_is_no_answer(
 def test_a_file_system_that_is_not_exclusive_is_refused(tmp_path: Path) -> None:
     """Whatever a table says: the file system that lets two rename to one target is found out."""
 
-    class Forged(HdfsDialect):
-        def claim(self, fs: Any, source: str, target: str) -> None:
+    class Forged(HdfsTree):
+        def _claim(self, source: str, target: str) -> None:
             os.rename(source, target)
 
-    tree = FsspecTree(stand_ins.Hdfs(), str(tmp_path), "hdfs://nn/t/", Forged())
+    tree = Forged(stand_ins.Hdfs(), str(tmp_path), "hdfs://nn/t/")
     with pytest.raises(NotSupported, match="lets two writers"):
         tree.make_root()
     assert [*tmp_path.iterdir()] == []
 
 
-@pytest.mark.parametrize("kind", ["local", "sftp"])
+@pytest.mark.parametrize("kind", ["local", "sftp", "hdfs"])
 def test_a_link_is_not_followed(kind: str, tmp_path: Path) -> None:
     """A link is neither a file nor a directory: in a listing and in a look."""
     for directory in ("t", "secret/key"):
         (tmp_path / directory).mkdir(parents=True)
-    os.symlink(tmp_path / "secret", tmp_path / "t" / "link")
+    (tmp_path / "secret" / "file").write_bytes(b"1")
+    for name, target in (("link", "secret"), ("link 2", "secret/file")):
+        os.symlink(tmp_path / target, tmp_path / "t" / name)
     tree = tree_of(kind, tmp_path / "t")
-    entry = tree.stat("link")
-    assert entry is not None
-    assert entry.kind == "other"
-    assert [(e.path, e.kind) for e in walk(tree, "")] == [("link", "other")]
+    seen = [tree.stat("link"), tree.stat("link 2")]
+    assert [entry.kind for entry in seen if entry] == ["other", "other"]
+    assert sorted((e.path, e.kind) for e in walk(tree, "")) == [
+        ("link", "other"),
+        ("link 2", "other"),
+    ]
 
 
 def test_a_file_that_comes_while_a_directory_is_deleted_stays(
@@ -428,7 +432,7 @@ def test_a_file_system_that_cannot_be_reached_is_told(monkeypatch: pytest.Monkey
         def __init__(self, **options: Any) -> None:
             raise ConnectionRefusedError(111, "Connection refused")
 
-    monkeypatch.setattr(dialects, "_class_of", lambda dialect: Down)
+    monkeypatch.setattr(dialects, "_class_of", lambda kind: Down)
     with pytest.raises(Unanswered, match=r"connect of .* refused") as raised:
         tree_for("memory://x/y")
     assert raised.value.sent is False
@@ -437,7 +441,7 @@ def test_a_file_system_that_cannot_be_reached_is_told(monkeypatch: pytest.Monkey
 def test_a_package_that_takes_a_protocol_over_is_not_believed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """sshfs registers itself for sftp:// with fsspec, hdfs-native for hdfs://: what a dialect was
+    """sshfs registers itself for sftp:// with fsspec, hdfs-native for hdfs://: what a tree was
     written for is used all the same."""
 
     class Other(MemoryFileSystem):  # type: ignore[misc]  # fsspec ships no types

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -69,6 +70,9 @@ def _copy_a_byte(store: MemoryStore, upload_id: str) -> object:
         return store.put_part("k", upload_id, 1, copied)
 
 
+SUM = Checksum("CRC32", "AAAAAA==")
+
+
 def _complete(*order: int, **given: Any) -> Callable[[MemoryStore, str, list[Part]], object]:
     return lambda store, upload_id, parts: store.complete_upload(
         "k", upload_id, [parts[number - 1] for number in order], **given
@@ -82,12 +86,14 @@ def _complete(*order: int, **given: Any) -> Callable[[MemoryStore, str, list[Par
         (_complete(2, 1), 400, "InvalidPartOrder"),
         (_complete(1, 1), 400, "InvalidPartOrder"),
         (_complete(1, 2, length=1), 400, "InvalidRequest"),
-        (_complete(1, 2, checksum=Checksum("CRC32", "AAAAAA==")), 400, "InvalidRequest"),
+        (_complete(1, 2, checksum=SUM), 400, "InvalidRequest"),
         (lambda s, u, p: s.complete_upload("k", u, [p[0]._replace(number=3)]), 400, "InvalidPart"),
         (lambda s, u, p: s.complete_upload("k", u, [p[0]._replace(etag="x")]), 400, "InvalidPart"),
         (lambda s, u, p: s.complete_upload("l", u, p), 404, "NoSuchUpload"),
         (lambda s, u, p: s.put_part("k", u, 0, memoryview(b"")), 400, "InvalidArgument"),
         (lambda s, u, p: s.put_part("k", u, 10_001, memoryview(b"")), 400, "InvalidArgument"),
+        (lambda s, u, p: s.put_part("k", u, 1, memoryview(b""), checksum=SUM), 400,
+         "InvalidRequest"),  # the upload was created for none
         (lambda s, u, p: s.put("", b""), 400, "InvalidArgument"),
         (lambda s, u, p: s.put("é" * 513, b""), 400, "KeyTooLongError"),
         (lambda s, u, p: s.put("\ud800", b""), 400, "InvalidURI"),
@@ -110,6 +116,23 @@ def test_refusals_have_s3s_codes(
     assert (caught.value.status, caught.value.code) == (status, code)
     assert store.keys() == ()
     assert store.list_parts("k", upload_id) == tuple(parts)
+
+
+def test_a_refusal_says_of_what_it_is() -> None:
+    """Of a request, of a key in a batch, and of a deed that is nobody's request; a key that is
+    missing is refused to GET and HEAD alone."""
+    store = MemoryStore("b", missing_is_refused=True)
+    told = [*store.delete(["a", ""]).values()]
+    asks = (partial(store.head, "k"), partial(store.put, "k", b"", if_match="e"))
+    for ask in (*asks, partial(store.put_object, "")):
+        with pytest.raises(StoreError) as caught:
+            ask()
+        told.append(caught.value)
+    assert [(one.operation, one.bucket, one.key, one.status) for one in told] == [
+        ("delete_one", "b", "", 400), ("head", "b", "k", 403), ("put", "b", "k", 404),
+        ("put", "b", "", 400),
+    ]  # fmt: skip
+    assert all(str(one).startswith(one.operation) for one in told)
 
 
 def test_a_composite_checksum_is_the_parts() -> None:

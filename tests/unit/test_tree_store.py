@@ -21,8 +21,7 @@ from magic_committer.stores import tree
 from magic_committer.stores.base import Attributes, Part, objects, uploads
 from magic_committer.stores.tree import UPLOADS, TreeStore
 from magic_committer.stores.trees import disk
-from magic_committer.stores.trees.dialects import HdfsDialect
-from magic_committer.stores.trees.through_fsspec import FsspecTree
+from magic_committer.stores.trees.dialects import HdfsTree
 from tests import tree_stand_ins as stand_ins
 
 PLAIN = Attributes()
@@ -620,7 +619,7 @@ def test_what_waits_finds_its_directory_again_where_files_have_no_attributes(
 ) -> None:
     """Every end removes the empty directory of what waits, also for another process."""
     here, there = (
-        TreeStore(FsspecTree(stand_ins.Hdfs(), str(tmp_path), url, HdfsDialect()), url)
+        TreeStore(HdfsTree(stand_ins.Hdfs(), str(tmp_path), url), url)
         for url in ("hdfs://nn/t/",) * 2
     )
     here.abort_upload("a", _pending(here, "a")[0])

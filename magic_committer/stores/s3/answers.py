@@ -126,8 +126,8 @@ _ZONE = re.compile(r"(?:GMT|UTC|Z|[+-]\d\d:?\d\d)$")
 
 def read(operation: str, answer: Answer) -> Reply:
     """Read the answer to an operation; of a rare one the SDK has, and its ``Document`` is beside.
-    Raises `Refused`: the store's error; `NoAnswer`: it is not
-    S3's (`Cause.UNREADABLE`), or it is, and its body was not read (`Cause.LARGE`)."""
+    Raises `Refused`: the store's error; `NoAnswer`: it is not S3's (`Cause.UNREADABLE`), or it is,
+    and its body was not read (`Cause.LARGE`)."""
     if answer.parsed is not None:
         return {**answer.parsed, "Document": answer.body}
     try:
@@ -256,11 +256,8 @@ def _converted(name: str, text: str) -> Any:
 
 @lru_cache(maxsize=4096)
 def _seconds(text: str) -> float:
-    """A time in seconds since the epoch. One without a zone is UTC, as all times of S3 are.
-
-    Raises:
-        ValueError: it is no time.
-    """
+    """A time in seconds since the epoch. One without a zone is UTC, as all times of S3 are. Raises
+    `ValueError`: it is no time."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -107,10 +107,7 @@ class _PageStart(NamedTuple):
 class S3Store:
     """One bucket of S3, or of a store with its protocol. Implements
     `magic_committer.stores.base.ObjectStore`; safe for many threads. `connect` gives a shared one.
-
-    Raises:
-        OptionError: the options cannot be used together with the environment.
-    """
+    Raises `OptionError`: the options cannot be used together with the environment."""
 
     def __init__(
         self, bucket: str, options: S3Options | None = None, *, clock: Clock | None = None
@@ -441,7 +438,7 @@ class S3Store:
     # Many requests -------------------------------------------------------------------------------
 
     def many(self) -> Many | None:
-        """Implements `magic_committer.stores.base.ForMany`: itself, by the fast way."""
+        """Itself, by the fast way (`magic_committer.stores.base.many_of`)."""
         return self if isinstance(self._way, Fast) else None
 
     def ask_each(
@@ -552,14 +549,9 @@ def _checksum_type(algorithm: ChecksumAlgorithm | None) -> str | None:
 
 
 def _upload_of(one: Reply) -> UploadInfo:
-    return UploadInfo(
-        one["Key"],
-        one["UploadId"],
-        initiated=one.get("Initiated"),
-        storage_class=one.get("StorageClass", ""),
-        owner=_who(one.get("Owner")),
-        initiator=_who(one.get("Initiator")),
-    )
+    people = _who(one.get("Owner")), _who(one.get("Initiator"))
+    since, kept = one.get("Initiated"), one.get("StorageClass", "")
+    return UploadInfo(one["Key"], one["UploadId"], since, kept, *people)
 
 
 def _who(person: Mapping[str, str] | None) -> str:
@@ -593,15 +585,8 @@ def connect(
 ) -> S3Store:
     """The process's store for that bucket and those options, as the environment is now. Connections
     are shared. A store for which no credentials were found is not kept: the next call looks again.
-
-    Args:
-        bucket, options: of the store.
-        held: the stores that the caller had before, by bucket: they stay what they were, whatever
-            the environment is now. None: the caller had none.
-
-    Raises:
-        OptionError: as for `S3Store`.
-    """
+    ``held``: the stores that the caller had before, by bucket: they stay what they were, whatever
+    the environment is now. Raises as `S3Store`."""
     held = {} if held is None else held
     mine: S3Store | None = held.get(bucket)
     if mine is not None:

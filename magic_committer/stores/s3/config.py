@@ -38,7 +38,8 @@ CUSTOMER_KEY_VARIABLE = "MAGIC_COMMITTER_SSE_CUSTOMER_KEY"
 CUSTOMER_KEY_BYTES = 32
 CREDENTIALS_ATTEMPTS_MAX = 2
 """How often a service that gives credentials for a role is asked."""
-SURROUNDINGS = ("HOME", "REQUESTS_CA_BUNDLE", "BOTO_CONFIG", CUSTOMER_KEY_VARIABLE)
+PLUGINS = "BOTOCORE_EXPERIMENTAL__PLUGINS"
+SURROUNDINGS = ("HOME", "REQUESTS_CA_BUNDLE", "BOTO_CONFIG", CUSTOMER_KEY_VARIABLE, PLUGINS)
 """Variables that a set-up depends on, beside those that begin with ``AWS_`` and name proxies."""
 REGION_DEFAULT = "us-east-1"
 """The region if nothing names one: S3 redirects us to the bucket's region, other stores ignore
@@ -55,7 +56,6 @@ _VARIABLES = {
     "auth_scheme_preference": "AWS_AUTH_SCHEME_PREFERENCE",
 }
 """For each setting of the SDK its variable."""
-PLUGINS = "BOTOCORE_EXPERIMENTAL__PLUGINS"
 _REGION = re.compile(r"(?:us|us-gov|eu|ap|sa|ca|me|af|il|mx|cn)-[a-z]+-\d+")
 """Regions whose endpoints are written here. Other partitions have other names of hosts."""
 _ANY_REGION = re.compile(r"(?![0-9]+$)(?!-)[a-zA-Z0-9-]{1,63}(?<!-)")
@@ -85,21 +85,25 @@ def surroundings() -> frozenset[tuple[str, str]]:
 
 class PlainSettings:
     """The settings of AWS's tools for a bucket that is reached without boto3: the environment's,
-    where it is all there is; else the SDK's.
+    where it is all there is; else the SDK's. Raises `NotPlain`: how to reach the bucket is not
+    known here; `OptionError`: the settings cannot be used, by boto3 neither.
 
     Attributes:
         endpoint: the store's URL, without the bucket.
         region: where the bucket is, as far as is known.
         signs_bodies, ca_bundle: the SDK's ``payload_signing_enabled`` and ``ca_bundle``; None: it
             says nothing.
-
-    Raises:
-        NotPlain: how to reach the bucket is not known here.
-        OptionError: the settings cannot be used, by boto3 neither.
     """
 
     def __init__(self, bucket: str, options: S3Options) -> None:
-        _refuse_odd(bucket, options)
+        if options.transport == "boto3":
+            raise NotPlain("transport='boto3'")
+        if os.environ.get(PLUGINS):
+            raise NotPlain(f"{PLUGINS} is set")
+        if bucket.endswith("--x-s3"):
+            raise NotPlain("an S3 Express bucket has sessions")
+        if not _BUCKET.fullmatch(bucket) or bucket.endswith("--op-s3"):
+            raise NotPlain("an access point, or no bucket's name")
         self._bucket = bucket
         self._options = options
         self._session: Any = None if self._are_all_variables() else core_session(options)
@@ -132,9 +136,18 @@ class PlainSettings:
         self.ca_bundle = said["ca_bundle"]
 
     def place(self, region: str) -> BucketPlace:
-        """Where the bucket is, if it is in that region. Raises `NotPlain`: nobody here knows."""
-        style = self._style or ("path" if self._url else "auto")
-        return _place(self._url or self._aws(region), self._bucket, region, style)
+        """Where the bucket is, if it is in that region, by the SDK's rules for addressing. Raises
+        `NotPlain`: nobody here knows."""
+        bucket, style = self._bucket, self._style or ("path" if self._url else "auto")
+        parts = urlsplit(self._url or self._aws(region))
+        path, hostable = parts.path.rstrip("/"), _LABEL if parts.scheme == "https" else _LABELS
+        origin = origin_of(f"{parts.scheme}://{parts.netloc}")
+        with suppress(ValueError):
+            ipaddress.ip_address(origin.host)
+            style = "path"  # an address has no names below it
+        if style == "path" or not hostable.fullmatch(bucket):
+            return BucketPlace(origin, f"{path}/{bucket}", region)
+        return BucketPlace(origin_of(f"{parts.scheme}://{bucket}.{parts.netloc}"), path, region)
 
     def _are_all_variables(self) -> bool:
         options, variable = self._options, os.environ.get
@@ -226,11 +239,8 @@ def credentials_of(session: Any) -> Credentials:
 
 
 def core_session(options: S3Options) -> Any:
-    """A session of the SDK's core. It fetches credentials when it is asked for them.
-
-    Raises:
-        OptionError: the profile or a configuration file cannot be used.
-    """
+    """A session of the SDK's core. It fetches credentials when it is asked for them. Raises
+    `OptionError`: the profile or a configuration file cannot be used."""
     import botocore.session  # late: it takes a while
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
@@ -268,17 +278,6 @@ def _truth(value: object) -> bool:
     return value is True or str(value).lower() == "true"
 
 
-def _refuse_odd(bucket: str, options: S3Options) -> None:
-    if options.transport == "boto3":
-        raise NotPlain("transport='boto3'")
-    if os.environ.get(PLUGINS):
-        raise NotPlain(f"{PLUGINS} is set")
-    if bucket.endswith("--x-s3"):
-        raise NotPlain("an S3 Express bucket has sessions")
-    if not _BUCKET.fullmatch(bucket) or bucket.endswith("--op-s3"):
-        raise NotPlain("an access point, or no bucket's name")
-
-
 # Endpoints ----------------------------------------------------------------------------------------
 
 
@@ -308,33 +307,12 @@ def _look_at_url(url: str) -> None:
         raise NotPlain("the endpoint's URL has a user")
 
 
-def _place(endpoint: str, bucket: str, region: str, style: str) -> BucketPlace:
-    """Where a bucket is at an endpoint, by the SDK's rules for addressing."""
-    parts = urlsplit(endpoint)
-    path = parts.path.rstrip("/")
-    hostable = _LABEL if parts.scheme == "https" else _LABELS
-    origin = origin_of(f"{parts.scheme}://{parts.netloc}")
-    if style == "path" or not hostable.fullmatch(bucket) or _is_address(origin.host):
-        return BucketPlace(origin, f"{path}/{bucket}", region)
-    return BucketPlace(origin_of(f"{parts.scheme}://{bucket}.{parts.netloc}"), path, region)
-
-
-def _is_address(host: str) -> bool:
-    with suppress(ValueError):
-        ipaddress.ip_address(host)
-        return True
-    return False
-
-
 # Networks -----------------------------------------------------------------------------------------
 
 
 def network_for(options: S3Options, endpoint: str, ca_bundle: str | None) -> Network:
-    """How to connect to an endpoint, by the SDK's rules for certificates and proxies.
-
-    Raises:
-        OptionError: the bundle of certificates is not there.
-    """
+    """How to connect to an endpoint, by the SDK's rules for certificates and proxies. Raises
+    `OptionError`: the bundle of certificates is not there."""
     proxy = _proxy(endpoint)
     context, bundle = None, ""
     if endpoint.startswith("https:") or proxy.startswith("https:"):
@@ -365,8 +343,7 @@ def _usual_bundle() -> str:
 
 @lru_cache(maxsize=8)
 def _context(bundle: str, modified: float) -> ssl.SSLContext:
-    """The context of encrypted connections. ``modified``: a bundle that was changed is read
-    again."""
+    """The context of encrypted connections. A bundle that was ``modified`` is read again."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.hostname_checks_common_name = False
@@ -390,11 +367,7 @@ def _proxy(url: str) -> str:
 
 def customer_key_headers(options: S3Options) -> Mapping[str, str]:
     """The parameters that SSE-C needs with each request on an object; empty for every other
-    encryption.
-
-    Raises:
-        OptionError: SSE-C without a key, or with a wrong one in the environment.
-    """
+    encryption. Raises `OptionError`: there is no key, or a wrong one in the environment."""
     if options.encryption != "SSE-C":
         return {}
     key = options.sse_customer_key
@@ -424,7 +397,5 @@ def encryption_headers(options: S3Options, customer_key: Mapping[str, str]) -> M
     """The parameters of each request that makes an object."""
     if options.encryption is None or options.encryption == "SSE-C":
         return customer_key
-    headers: dict[str, str] = {"ServerSideEncryption": options.encryption}
-    if options.kms_key_id:
-        headers["SSEKMSKeyId"] = options.kms_key_id
-    return headers
+    named = {"SSEKMSKeyId": options.kms_key_id} if options.kms_key_id else {}
+    return {"ServerSideEncryption": options.encryption, **named}

@@ -41,12 +41,8 @@ _CHECKSUMS = frozenset(CHECKSUM_FIELDS.values())
 
 
 class Fast:
-    """Sends the requests of one bucket. Safe for many threads, and after a fork.
-
-    Raises:
-        NotPlain: how to reach the bucket is not known here.
-        OptionError: the settings cannot be used, by boto3 neither.
-    """
+    """Sends the requests of one bucket. Safe for many threads, and after a fork. Raises as
+    `PlainSettings`."""
 
     def __init__(self, bucket: str, options: S3Options, clock: Clock) -> None:
         settings = PlainSettings(bucket, options)
@@ -75,8 +71,7 @@ class Fast:
             return error.cause is not Cause.CREDENTIALS
 
     def ask(self, call: Call, deadline: Deadline, over: Http | None = None) -> Waits[Answer]:
-        """Send a request once. Raises `Failure`. ``over``: other connections
-        than those of threads."""
+        """Send a request once. Raises `Failure`. ``over``: other connections than of threads."""
         return (over or self.http).exchange(self.request(call), deadline)
 
     def request(self, call: Call) -> HttpRequest:

@@ -200,15 +200,10 @@ class Answer:
 
 
 class Deadline:
-    """When one try of one request ends, at the latest.
-
-    Args:
-        wait_seconds: for one wait; for sending the whole body; and then for receiving the whole
-            answer. Moved bytes add time to the last two.
-        left_seconds: for all of it. Moved bytes add time.
-        errand: the request ends when the errand ends.
-        alive: called now and then while bytes move.
-    """
+    """When one try of one request ends, at the latest: after ``wait_seconds`` for one wait, for
+    sending the whole body, and then for receiving the whole answer; and after ``left_seconds`` for
+    all of it. Moved bytes add time, but to one wait, and ``alive`` is called now and then while
+    they move. The request ends with the ``errand``, too."""
 
     __slots__ = ("_alive", "_ends", "_phase_ends", "_silence_ends", "_unsaid", "_wait", "errand")
 
@@ -319,10 +314,10 @@ class _Reading:
     of what is no 1xx, is not whole; ``ended``: it is whole; ``spoilt``: bytes stand behind it."""
 
     def __init__(self, method: str, bytes_max: int) -> None:
-        self._parser: Any = httptools.HttpResponseParser(self)
+        self.parser: Any = httptools.HttpResponseParser(self)
         self._bodiless = method in ("HEAD", "CONNECT")
         self._bytes_max = bytes_max
-        self._bytes = self._head_bytes = 0
+        self._bytes = self.head_bytes = 0
         self._said: list[tuple[bytes, bytes]] = []
         self._pieces: list[bytes] = []
         self._goes_on = False
@@ -334,9 +329,9 @@ class _Reading:
         """Read on. Raises `ValueError` with the reason: what came is no answer."""
         self.began = True
         if self.in_head:
-            self._head_bytes += len(piece)
+            self.head_bytes += len(piece)
         try:
-            self._parser.feed_data(piece)
+            self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
             raise ValueError("what came is not HTTP/1.1 any more") from None
         except httptools.HttpParserError as error:
@@ -344,8 +339,8 @@ class _Reading:
             if not isinstance(why, Exception):  # Ctrl-C in a callback
                 raise why.with_traceback(None) from None
             raise ValueError(f"what came is not HTTP: {str(why)[:80]}") from None
-        if self.in_head and self._head_bytes > HEAD_BYTES_MAX:
-            raise _TooLong("the answer's head is too long")
+        if self.in_head and self.head_bytes > HEAD_BYTES_MAX:
+            raise ValueError("the answer's head is too long")
 
     def hangs_up(self) -> None:
         """Note that the server has closed its side. Raises `ValueError`: the answer is cut."""
@@ -368,10 +363,6 @@ class _Reading:
         """Whether the connection may be used again."""
         return self._goes_on and not self.spoilt
 
-    def close(self) -> None:
-        """Let go of the parser, which holds this."""
-        self._parser = None
-
     # What llhttp calls
 
     def on_message_begin(self) -> None:
@@ -385,7 +376,7 @@ class _Reading:
     def on_headers_complete(self) -> None:
         if self.ended:
             return
-        parser, answer = self._parser, self._answer
+        parser, answer = self.parser, self._answer
         status = answer.status = parser.get_status_code()
         version = parser.get_http_version()
         if version not in ("1.1", "1.0") or not 100 <= status <= 599:
@@ -438,10 +429,6 @@ class _Reading:
 def _named(said: bytes) -> str:
     """A header's name: it has no case."""
     return said.decode("latin-1").lower()
-
-
-class _TooLong(ValueError):
-    """The head is over its limit."""
 
 
 # Connections --------------------------------------------------------------------------------------
@@ -607,7 +594,7 @@ class Connection:
                 raise interrupt from None
             raise self._no_answer(error, reading) from None
         finally:
-            reading.close()
+            reading.parser = None  # it holds the reading
             pieces.close()
             if not self.is_open:
                 self.close()
@@ -628,7 +615,7 @@ class Connection:
             cause = Cause.FULL
         elif isinstance(error, EOFError):
             cause, where = Cause.BODY, ""
-        elif isinstance(error, _TooLong) and not opens:
+        elif reading.in_head and reading.head_bytes > HEAD_BYTES_MAX:
             cause = Cause.LIMIT
         elif isinstance(error, TimeoutError) and error.errno is None:  # ours, and not the system's
             cause, why = (cause, "no connection in time") if opens else (Cause.TIME, why)
@@ -689,7 +676,7 @@ class Connection:
             if status != 200 or reading.spoilt:
                 raise ValueError(f"the proxy answered {status}")
         finally:
-            reading.close()
+            reading.parser = None
 
     def _encrypt(self, host: str, deadline: Deadline) -> Waits[None]:
         until = monotonic() + self._network.connect_seconds_max
@@ -809,15 +796,24 @@ def _head_of(request: HttpRequest, network: Network) -> bytes:
 
 def _pieces(head: bytes, body: bytes | PartBody) -> Generator[memoryview, None, None]:
     """The bytes of a request, its head first. Raises `EOFError`, as `look_at_file`."""
-    if isinstance(body, FileSlice):
-        look_at_file(body)
-        yield memoryview(head)
-        yield from _pieces_of_file(body)
-    elif len(body) <= JOINED_BYTES_MAX:
-        yield memoryview(head + body if body else head)
-    else:
-        yield memoryview(head)
-        yield memoryview(body)
+    if not isinstance(body, FileSlice):
+        if len(body) <= JOINED_BYTES_MAX:
+            yield memoryview(head + body if body else head)
+        else:
+            yield memoryview(head)
+            yield memoryview(body)
+        return
+    left = body.length
+    look_at_file(body)
+    yield memoryview(head)
+    try:
+        for piece in body.pieces():
+            left -= len(piece)
+            yield memoryview(piece)
+    except OSError as error:
+        raise EOFError(f"the file cannot be read: {error}") from None
+    if left:
+        raise EOFError(f"the file lost {left} of the slice's {body.length} bytes")
 
 
 def look_at_file(body: FileSlice) -> None:
@@ -828,18 +824,6 @@ def look_at_file(body: FileSlice) -> None:
         raise EOFError(f"the file cannot be read: {error}") from None
     if held < body.length:
         raise EOFError(f"the file holds {max(held, 0)} of the slice's {body.length} bytes")
-
-
-def _pieces_of_file(body: FileSlice) -> Generator[memoryview, None, None]:
-    left = body.length
-    try:
-        for piece in body.pieces():
-            left -= len(piece)
-            yield memoryview(piece)
-    except OSError as error:
-        raise EOFError(f"the file cannot be read: {error}") from None
-    if left:
-        raise EOFError(f"the file lost {left} of the slice's {body.length} bytes")
 
 
 def _words(error: Exception) -> str:

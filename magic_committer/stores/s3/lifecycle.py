@@ -26,11 +26,8 @@ _READ, _WRITE = "GetBucketLifecycleConfiguration", "PutBucketLifecycleConfigurat
 
 
 class S3Lifecycle:
-    """One bucket's lifecycle. Implements `magic_committer.runtime.wiring.BucketSettings`.
-
-    Raises:
-        OptionError: the options cannot be used together with the environment.
-    """
+    """One bucket's lifecycle. Implements `magic_committer.runtime.wiring.BucketSettings`. Raises as
+    `S3Store`."""
 
     def __init__(
         self, bucket: str, options: S3Options | None = None, *, clock: Clock | None = None
@@ -60,8 +57,7 @@ class S3Lifecycle:
         return reply
 
     def _read_document(self, body: bytes) -> ElementTree.Element:
-        """Read the document. Some stores ignore ``?lifecycle`` and list the bucket, or say
-        nothing."""
+        """Some stores ignore ``?lifecycle`` and list the bucket, or say nothing."""
         if body.strip():
             document = ElementTree.fromstring(body)
             if document.tag.rpartition("}")[2] == "LifecycleConfiguration":

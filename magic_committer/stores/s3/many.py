@@ -48,7 +48,7 @@ _SLOWER = frozenset((429, 503))
 
 
 class Window:
-    """How many requests may be under way: from 1 to ``most``. Pure.
+    """How many requests may be under way: from 1 to ``most``, which is the first number. Pure.
 
     S3 answers 503 ``SlowDown`` when a prefix gets more requests than it takes, and takes more after
     a while. So the window is halved when the store asks for fewer requests, and grows by one when a
@@ -58,17 +58,13 @@ class Window:
     A store that is too busy answers many requests with 503 at once. All of them were sent before
     the window was halved, so together they are one reason to halve it: the window is not halved
     again until as many answers have come as were under way then.
-
-    Args:
-        most: the largest number, and the first one.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self.size = most
         self._successes = 0
-        self._sent_before = 0
-        """Answers that are still to come to requests that were sent before it was halved."""
+        self._sent_before = 0  # answers to come, to requests that were sent before it was halved
 
     def answered(self, status: int) -> None:
         """Note an answer; 0: there was none that counts."""

@@ -106,12 +106,9 @@ class Attempts:
         self._sent = False  # whether a try may have reached the store
 
     def ask(self, over: Loop[Any] | None) -> Waits[tuple[Reply, int]]:
-        """Send it until it is answered. Gives the reply, and how often it was sent. ``over``: as of
-        `fast.Fast.ask`; it is told what came of each try.
-
-        Raises:
-            StoreError: the meaning of the last failure; or that it was not even sent.
-        """
+        """Send it until it is answered. Gives the reply, and how often it was sent. Raises
+        `StoreError`: the meaning of the last failure. ``over``: as of `fast.Fast.ask`; it hears
+        what came of each try."""
         self._started = self._clock.monotonic()
         left = self._left(self._started)
         if left <= 2 * self._last_try_seconds or self._broken_off:
@@ -144,14 +141,8 @@ class Attempts:
                 if wait is not None:
                     yield from self._sleep(wait)
                 if wait is None or self._broken_off:
-                    raise translate(
-                        error,
-                        self._call.verb,
-                        self._bucket,
-                        self._call.key,
-                        attempts=self._count,
-                        sent=self._sent,
-                    ) from error
+                    place = (self._call.verb, self._bucket, self._call.key)
+                    raise translate(error, *place, attempts=self._count, sent=self._sent) from error
                 left = self._left(self._clock.monotonic())
             else:
                 if over is not None:

@@ -37,11 +37,8 @@ class Credentials(NamedTuple):
 
 
 class Signer:
-    """Signs requests to S3. Safe for many threads: what it keeps is replaced as a whole.
-
-    Args:
-        region: the region for which the signatures are valid, e.g. ``"eu-north-1"``.
-    """
+    """Signs requests to S3, for one region. Safe for many threads: what it keeps is replaced as a
+    whole."""
 
     def __init__(self, region: str) -> None:
         self.region = region

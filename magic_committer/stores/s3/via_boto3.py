@@ -155,6 +155,16 @@ class ViaBoto3:
         """The process, its client, and the SDK's session that it is of."""
         options = self._options
         core = core_session(options)
+        # By default the SDK uses path style if an endpoint is given, otherwise as the profile says.
+        style = None if options.path_style is None else "path" if options.path_style else "virtual"
+        config = Config(
+            signature_version=UNSIGNED if options.anonymous else None,
+            retries={"total_max_attempts": 1, "mode": "standard"},
+            s3={"addressing_style": style} if style else None,
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+            user_agent_extra=f"magic-committer {options.user_agent}".strip(),
+        )
         try:
             session = boto3.session.Session(
                 botocore_session=core,
@@ -166,7 +176,7 @@ class ViaBoto3:
                 "s3",
                 region_name=options.region or session.region_name or REGION_DEFAULT,
                 endpoint_url=options.endpoint_url,
-                config=self._config(),
+                config=config,
             )
         except (sdk.BotoCoreError, ValueError) as error:
             raise no_client(error) from None
@@ -185,19 +195,6 @@ class ViaBoto3:
         events.register_last("before-send.s3", partial(_before_send, http))
         weakref.finalize(self, http.close).atexit = False  # it has its own end
         return os.getpid(), client, core
-
-    def _config(self) -> Config:
-        options = self._options
-        # By default the SDK uses path style if an endpoint is given, otherwise as the profile says.
-        style = None if options.path_style is None else "path" if options.path_style else "virtual"
-        return Config(
-            signature_version=UNSIGNED if options.anonymous else None,
-            retries={"total_max_attempts": 1, "mode": "standard"},
-            s3={"addressing_style": style} if style else None,
-            request_checksum_calculation="when_required",
-            response_checksum_validation="when_required",
-            user_agent_extra=f"magic-committer {options.user_agent}".strip(),
-        )
 
 
 def _before_send(http: Http, request: AWSPreparedRequest, **_: Any) -> AWSResponse | None:

@@ -35,11 +35,9 @@ EntryKind = Literal["file", "directory", "other"]
 
 
 class TreeEntry(NamedTuple):
-    """A file or directory as it is seen.
-
-    ``modified`` is in seconds since 1970, by the file system's clock. ``etag`` is the same before
-    and after a rename. ``links`` is how many names the file has.
-    """
+    """A file or directory as it is seen. ``modified`` is in seconds since 1970, by the file
+    system's clock. ``etag`` is the same before and after a rename. ``links`` is how many names the
+    file has."""
 
     path: str
     kind: EntryKind
@@ -72,7 +70,6 @@ class TreePromises:
         directories: a file can be made only in a directory that exists.
         tells_apart: two files that are written at different times have different etags, also within
             one second.
-        syncs: what is written lasts only when it is synced. False: when it is closed.
         answers_at_once: a call takes microseconds.
         refusal: why modes that look at what is there are refused; "": they are not.
     """
@@ -80,7 +77,6 @@ class TreePromises:
     attributes: bool = False
     directories: bool = True
     tells_apart: bool = True
-    syncs: bool = False
     answers_at_once: bool = False
     refusal: str = ""
 
@@ -187,9 +183,7 @@ def walk(tree: FileTree, directory: str) -> Iterator[TreeEntry]:
                 waiting.append(entry.path)
 
 
-# What a file system says --------------------------------------------------------------------------
-#
-# What a file system says (an OSError), as the library's errors: the one place for it.
+# What a file system says (an OSError), as the library's errors ------------------------------------
 #
 # The classes are those of stores, because the callers act alike: a missing file is `NotFound`, a
 # file that is there is `PreconditionFailed`, and what nobody can tell is `Unanswered`.
@@ -235,17 +229,15 @@ def translated(error: OSError, operation: str, url: str, path: str) -> StoreErro
     )
 
 
-class telling:
+class telling(NamedTuple):
     """Translate every OSError of the block. An error that is translated already goes on."""
 
-    __slots__ = ("_place",)
+    operation: str
+    url: str
+    path: str
 
-    def __init__(self, operation: str, url: str, path: str) -> None:
-        self._place = operation, url, path
-
-    def __enter__(self) -> None:
-        pass
+    def __enter__(self) -> None: ...
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError) and not isinstance(error, StoreError):
-            raise translated(error, *self._place) from error
+            raise translated(error, *self) from error

@@ -15,16 +15,17 @@ import io
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import datetime
+from functools import partial
 from importlib import import_module
 from types import GeneratorType
-from typing import Any, BinaryIO, ClassVar, cast
+from typing import Any, BinaryIO, ClassVar, NoReturn, cast
 
 from magic_committer.errors import OptionError
-from magic_committer.stores.trees.base import EntryKind, FileTree, TreePromises
+from magic_committer.stores.trees.base import FileTree, TreePromises
 from magic_committer.stores.trees.disk import LocalTree
+from magic_committer.stores.trees.through_fsspec import FsspecTree, Info, is_there, of_driver
 from magic_committer.stores.urls import host_and_path, local_path, tree_url
 
 SESSIONS_MAX = 8
@@ -51,14 +52,15 @@ class SftpSessions:
 
         def call(*arguments: Any, **named: Any) -> Any:
             session = self._session()
-            result = session.run(name, *arguments, **named)
+            result = session.told(getattr(session.client, name), *arguments, **named)
             return SessionFile(session, result) if name == "open" else result
 
         return call
 
     def hardlink(self, old: str, new: str) -> None:
         """Give a file a second name, which must be free: what paramiko has no method for."""
-        self._session().run("_request", _EXTENDED, "hardlink@openssh.com", old, new)
+        session = self._session()
+        session.told(session.client._request, _EXTENDED, "hardlink@openssh.com", old, new)
 
     def _session(self) -> _Session:
         """One that is free; else the one whose turn it is, and its user must be waited for."""
@@ -94,9 +96,9 @@ class _Session:
 
     def __init__(self, client: Any) -> None:
         client.get_channel().settimeout(SOCKET_SECONDS)
-        self._client = client
-        self._lock = threading.RLock()
+        self.client = client
         self.broken = False
+        self._lock = threading.RLock()
 
     def is_free(self) -> bool:
         """Whether nobody uses it at this moment."""
@@ -105,25 +107,17 @@ class _Session:
         self._lock.release()
         return True
 
-    def run(self, name: str, *arguments: Any, **named: Any) -> Any:
-        """Call a method of the client. Its answer asks no more while it is read."""
-
-        def ask() -> Any:
-            answer = getattr(self._client, name)(*arguments, **named)
-            return list(answer) if isinstance(answer, GeneratorType) else answer
-
-        return self.told(ask)
-
-    def told(self, ask: Callable[[], Any]) -> Any:
-        """Ask something, alone."""
+    def told(self, verb: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Ask something, alone. Its answer asks no more while it is read."""
         with self._lock:
             try:
-                return ask()
+                answer = verb(*arguments, **named)
+                return list(answer) if isinstance(answer, GeneratorType) else answer
             except Exception as error:
-                channel = self._client.get_channel()
+                channel = self.client.get_channel()
                 if isinstance(error, TimeoutError) or channel is None or channel.closed:
                     self.broken = True
-                    self._client.close()
+                    self.client.close()
                 raise
 
 
@@ -136,13 +130,7 @@ class SessionFile:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._file, name)
-        if not callable(found):
-            return found
-
-        def call(*arguments: Any, **named: Any) -> Any:
-            return self._session.told(lambda: found(*arguments, **named))
-
-        return call
+        return partial(self._session.told, found) if callable(found) else found
 
     def __enter__(self) -> SessionFile:
         return self
@@ -194,70 +182,7 @@ class SessionFile:
 # * adlfs (2026.8) starts a copy, does not wait for it, and deletes the source.
 
 
-Info = Mapping[str, Any]
-"""What fsspec tells of a path."""
-
-
-class Dialect:
-    """How one kind of file system keeps the port's promises. Paths are the file system's own."""
-
-    driver: ClassVar[str] = ""
-    """The fsspec class that it was written for, as ``module:name``."""
-    package: ClassVar[str] = ""
-    """What to install for it, beside fsspec."""
-    options: ClassVar[Mapping[str, Any]] = {}
-    """Arguments of that class. None may keep listings."""
-    promises: ClassVar[TreePromises] = TreePromises()
-    looks_first: ClassVar[bool] = True
-    """A rename onto a directory goes into it, or gives no reason: so the target is looked at
-    before."""
-
-    def connected(self, fs: Any) -> None:
-        """Prepare a file system that was just connected."""
-
-    def info(self, fs: Any, path: str) -> Info:
-        """Look at a path; a link is not followed. Raises FileNotFoundError."""
-        return cast("Info", fs.info(path))
-
-    def children(self, fs: Any, path: str) -> Iterable[Info]:
-        """What is in a directory."""
-        return cast("Iterable[Info]", fs.ls(path, detail=True))
-
-    def reader(self, fs: Any, path: str) -> BinaryIO:
-        """Open a file for reading."""
-        return cast("BinaryIO", fs.open(path, "rb"))
-
-    def writer(self, fs: Any, path: str) -> BinaryIO:
-        """Open a new file. Raises FileExistsError."""
-        return cast("BinaryIO", fs.open(path, "xb"))
-
-    def remove(self, fs: Any, path: str) -> None:
-        """Delete a file. Raises FileNotFoundError."""
-        fs.rm_file(path)
-
-    def claim(self, fs: Any, source: str, target: str) -> None:
-        """Rename, in one step that fails if the target exists: FileExistsError."""
-        raise NotImplementedError
-
-    def replace(self, fs: Any, source: str, target: str) -> None:
-        """Rename over what is there, as `promises` says."""
-        fs.mv(source, target)
-
-    def remove_empty(self, fs: Any, path: str) -> bool:
-        """Delete a directory that was seen to be empty; False: it is not any more."""
-        fs.rmdir(path)
-        return True
-
-    def told(self, error: OSError) -> OSError:
-        """An error of the driver, with the number that the driver has left out."""
-        return error
-
-    def etag(self, info: Info) -> str:
-        """What is the same before and after a rename: time and size, if there is nothing else."""
-        return f"{int(seconds_of(info) * 1e6):x}-{int(info.get('size') or 0):x}"
-
-
-class MemoryDialect(Dialect):
+class MemoryTree(FsspecTree):
     """fsspec's memory: it looks and then writes, in two steps, so one lock makes them one. It lives
     as long as the process."""
 
@@ -265,102 +190,110 @@ class MemoryDialect(Dialect):
     promises = TreePromises(directories=False)
     _lock: ClassVar[threading.RLock] = threading.RLock()
 
-    def reader(self, fs: Any, path: str) -> BinaryIO:
-        return io.BytesIO(fs.cat_file(path))
+    def _reader(self, path: str) -> BinaryIO:
+        return io.BytesIO(self._fs.cat_file(path))
 
-    def writer(self, fs: Any, path: str) -> BinaryIO:
+    def _writer(self, path: str) -> BinaryIO:
         with self._lock:
-            return super().writer(fs, path)
+            return super()._writer(path)
 
-    def claim(self, fs: Any, source: str, target: str) -> None:
+    def _claim(self, source: str, target: str) -> None:
         with self._lock:
-            if fs.exists(target):
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
-            self.replace(fs, source, target)
+            if self._fs.exists(target):
+                raise is_there(target)
+            self._replace(source, target)
 
-    def replace(self, fs: Any, source: str, target: str) -> None:
+    def _replace(self, source: str, target: str) -> None:
         with self._lock:
-            if not fs.isfile(source):
+            if not self._fs.isfile(source):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
-            fs.store[target] = fs.store.pop(source)
-            fs.store[target].path = target
+            store = self._fs.store
+            store[target] = store.pop(source)
+            store[target].path = target
 
-    def etag(self, info: Info) -> str:
-        return super().etag({"mtime": info["created"], "size": info["size"]})
+    def _etag(self, info: Info) -> str:
+        return super()._etag({"mtime": info["created"], "size": info["size"]})
 
 
-class SftpDialect(Dialect):
-    """OpenSSH's rules, by paramiko: see the head of the module."""
+class SftpTree(FsspecTree):
+    """OpenSSH's rules, by paramiko. The server often says "Failure", whatever the reason: so a
+    failure is followed by a look."""
 
     driver = "fsspec.implementations.sftp:SFTPFileSystem"
     package = "paramiko"
     promises = TreePromises(tells_apart=False)
 
-    def connected(self, fs: Any) -> None:
+    @staticmethod
+    def connected(fs: Any) -> None:
         if not isinstance(fs.ftp, SftpSessions):
             fs.ftp = SftpSessions(fs)
 
-    def writer(self, fs: Any, path: str) -> BinaryIO:
-        # "xb" alone opens no file for writing: paramiko asks for the right only if there is a "w".
-        try:
-            return cast("BinaryIO", fs.open(path, "wxb"))
-        except (FileNotFoundError, PermissionError):
-            raise
-        except OSError as error:  # the server says "Failure", whatever the reason
-            try:
-                self.info(fs, path)
-            except FileNotFoundError:
-                raise error from None
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from error
-
-    def info(self, fs: Any, path: str) -> Info:
-        found = fs.ftp.lstat(path)
+    def _info(self, path: str) -> Info:
+        found = self._fs.ftp.lstat(path)
         kinds = {0o040000: "directory", 0o100000: "file"}
         kind = kinds.get((found.st_mode or 0) & 0o170000, "other")
         return {"name": path, "type": kind, "size": found.st_size, "mtime": found.st_mtime}
 
-    def claim(self, fs: Any, source: str, target: str) -> None:
+    def _writer(self, path: str) -> BinaryIO:
+        # "xb" alone opens no file for writing: paramiko asks for the right only if there is a "w".
+        try:
+            return cast("BinaryIO", self._fs.open(path, "wxb"))
+        except (FileNotFoundError, PermissionError):
+            raise
+        except OSError as error:
+            self._raise_why(error, path)
+
+    def _claim(self, source: str, target: str) -> None:
         """By a link and an unlink. On a disk without links this fails; there SSH_FXP_RENAME looks,
         and then renames, so that two may rename to one target."""
-        _told_why(self, fs, source, target, lambda: _link(fs, source, target))
+        try:
+            self._fs.ftp.hardlink(source, target)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            # The source first: if another driver has done this rename, the source is gone, and the
+            # file at the target is ours, not a stranger's.
+            self._info(source)
+            # The source was written by us, in this directory: no right is missing.
+            if isinstance(error, PermissionError) or "unsupported" in str(error).lower():
+                told = "the server makes no hard links here (hardlink@openssh.com)"
+                error = OSError(errno.ENOTSUP, told)
+            self._raise_why(error, target)
         with suppress(FileNotFoundError):
-            self.remove(fs, source)
+            self._fs.rm_file(source)
+
+    def _raise_why(self, error: OSError, path: str) -> NoReturn:
+        """Raise that something is at a path; otherwise what the server said."""
+        try:
+            self._info(path)
+        except FileNotFoundError:
+            raise error from None
+        raise is_there(path) from error
 
 
-def _link(fs: Any, source: str, target: str) -> None:
-    try:
-        fs.ftp.hardlink(source, target)
-    except OSError as error:
-        # The source was written by us, in this directory: no right is missing.
-        if isinstance(error, PermissionError) or "unsupported" in str(error).lower():
-            told = "the server makes no hard links here (hardlink@openssh.com)"
-            raise OSError(errno.ENOTSUP, told) from error
-        raise
-
-
-class HdfsDialect(Dialect):
+class HdfsTree(FsspecTree):
     """HDFS, by hdfs-native: the NameNode itself creates and renames under its lock, and says why it
     refused."""
 
     driver = "hdfs_native.fsspec:HdfsFileSystem"
     package = "hdfs-native"
 
-    def writer(self, fs: Any, path: str) -> BinaryIO:
+    def _writer(self, path: str) -> BinaryIO:
         # What fs.open has no argument for. The class is the one beside the driver's, which may be a
         # stand-in of tests.
-        options = sys.modules[type(fs).__module__].WriteOptions
-        made = fs.client.create(path, options(overwrite=False, create_parent=False))
+        options = sys.modules[type(self._fs).__module__].WriteOptions
+        made = self._fs.client.create(path, options(overwrite=False, create_parent=False))
         return cast("BinaryIO", made)
 
-    def claim(self, fs: Any, source: str, target: str) -> None:
-        fs.client.rename(source, target, False)
+    def _claim(self, source: str, target: str) -> None:
+        self._fs.client.rename(source, target, False)
 
-    def replace(self, fs: Any, source: str, target: str) -> None:
-        fs.client.rename(source, target, True)
+    def _replace(self, source: str, target: str) -> None:
+        self._fs.client.rename(source, target, True)
 
-    def remove_empty(self, fs: Any, path: str) -> bool:
+    def _remove_empty(self, path: str) -> bool:
         try:
-            fs.rmdir(path)
+            self._fs.rmdir(path)
         except RuntimeError as error:
             if "PathIsNotEmptyDirectoryException" not in str(error):
                 raise
@@ -368,7 +301,7 @@ class HdfsDialect(Dialect):
         return True
 
 
-class GoogleDialect(Dialect):
+class GoogleTree(FsspecTree):
     """Google Cloud Storage, by gcsfs: conditions on generations, and `moveTo`."""
 
     driver = "gcsfs.core:GCSFileSystem"
@@ -380,84 +313,41 @@ class GoogleDialect(Dialect):
         "requests_timeout": SOCKET_SECONDS,
     }
 
-    def claim(self, fs: Any, source: str, target: str) -> None:
-        self._move(fs, source, target, ifGenerationMatch="0")
+    def _claim(self, source: str, target: str) -> None:
+        self._move(source, target, ifGenerationMatch="0")
 
-    def replace(self, fs: Any, source: str, target: str) -> None:
-        self._move(fs, source, target)
+    def _replace(self, source: str, target: str) -> None:
+        self._move(source, target)
 
-    def told(self, error: OSError) -> OSError:
+    def _numbered(self, error: OSError) -> OSError:
         if error.errno is None and str(error).startswith("Forbidden"):
             return PermissionError(errno.EACCES, str(error))
         return error
 
-    def etag(self, info: Info) -> str:
+    def _etag(self, info: Info) -> str:
         return str(info.get("md5Hash") or info.get("crc32c") or "")
 
-    def _move(self, fs: Any, source: str, target: str, **conditions: str) -> None:
-        bucket, old, _ = fs.split_path(source)
-        _, new, _ = fs.split_path(target)
-        fs.call(
+    def _move(self, source: str, target: str, **conditions: str) -> None:
+        bucket, old, _ = self._fs.split_path(source)
+        _, new, _ = self._fs.split_path(target)
+        self._fs.call(
             "POST", "b/{}/o/{}/moveTo/o/{}", bucket, old, new,
             headers={"Content-Type": "application/json"}, json_out=True, **conditions,
         )  # fmt: skip
 
 
-def _told_why(
-    dialect: Dialect, fs: Any, source: str, target: str, rename: Callable[[], object]
-) -> None:
-    """Rename by a call that says only that it failed, and find out why by looking.
-
-    The source first: if another driver has done this rename, the source is gone and the target is
-    there, and the file at the target is ours, not a stranger's.
-    """
-    try:
-        rename()
-    except (FileExistsError, PermissionError):
-        raise
-    except OSError as error:
-        dialect.info(fs, source)  # FileNotFoundError: it is gone
-        try:
-            dialect.info(fs, target)
-        except FileNotFoundError:
-            raise error from None
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target) from error
-
-
-DIALECTS: Mapping[str, type[Dialect]] = {
-    "memory": MemoryDialect,
-    "sftp": SftpDialect,
-    "ssh": SftpDialect,
-    "hdfs": HdfsDialect,
-    "gs": GoogleDialect,
-    "gcs": GoogleDialect,
+KINDS: Mapping[str, type[FsspecTree]] = {
+    "memory": MemoryTree,
+    "sftp": SftpTree,
+    "ssh": SftpTree,
+    "hdfs": HdfsTree,
+    "gs": GoogleTree,
+    "gcs": GoogleTree,
 }
-"""The dialects by fsspec's protocol."""
-
-
-def kind_of(info: Info) -> EntryKind:
-    """What fsspec says a path is: a link is never followed. Pure."""
-    if info.get("islink"):
-        return "other"
-    kind = info.get("type")
-    return cast("EntryKind", kind) if kind in ("file", "directory") else "other"
-
-
-def seconds_of(info: Info) -> float:
-    """When a file was last written, in seconds since 1970; 0.0 where nobody tells. Pure."""
-    for name in ("mtime", "last_modified", "modification_time", "created"):
-        value = info.get(name)
-        if isinstance(value, datetime):
-            return value.timestamp()
-        if isinstance(value, int | float):
-            return value / (1000 if name == "modification_time" else 1)  # HDFS: milliseconds
-    return 0.0
+"""The trees by fsspec's protocol."""
 
 
 # Which file tree a URL names ----------------------------------------------------------------------
-
-
-_INSTALL = "pip install 'magic-committer[fsspec]'"
 
 
 def tree_for(url: str) -> FileTree:
@@ -476,34 +366,29 @@ def tree_for(url: str) -> FileTree:
 def _through_fsspec(url: str, scheme: str) -> FileTree:
     host, path = host_and_path(url, scheme)
     whole = f"{scheme}://{host}{path}"
+    kind, needs, install = KINDS[scheme], "fsspec", "pip install 'magic-committer[fsspec]'"
     try:
         import fsspec  # noqa: F401  # the drivers below need it
 
-        from magic_committer.stores.trees.through_fsspec import FsspecTree, of_driver
-    except ImportError as error:
-        raise _not_installed(url, "fsspec", _INSTALL, error) from error
-    dialect = DIALECTS[scheme]()
-    try:
-        driver = _class_of(dialect)
+        if kind.package:
+            needs, install = kind.package, f"pip install {kind.package}"
+        driver = _class_of(kind)
         told = driver._get_kwargs_from_urls(whole)
-        fs, root = driver(**{**told, **dialect.options}), driver._strip_protocol(whole)
-        dialect.connected(fs)
+        fs, root = driver(**{**told, **kind.options}), driver._strip_protocol(whole)
+        kind.connected(fs)
     except ImportError as error:
-        install = f"pip install {dialect.package}" if dialect.package else _INSTALL
-        raise _not_installed(url, dialect.package or "the driver", install, error) from error
+        raise OptionError(
+            f"{url!r} needs {needs}, which cannot be imported: {error}", hint=install
+        ) from error
     except Exception as error:
         failure = of_driver(error, "connect", url, "")
         failure.sent = False
         raise failure from error
-    return FsspecTree(fs, root, url, dialect)
+    return kind(fs, root, url)
 
 
-def _class_of(dialect: Dialect) -> Any:
-    """The class that a dialect was written for. fsspec's own table is not asked: a package that is
+def _class_of(kind: type[FsspecTree]) -> Any:
+    """The class that a tree was written for. fsspec's own table is not asked: a package that is
     installed, as sshfs and hdfs-native, takes a protocol over in it, and renames by other rules."""
-    module, _, name = dialect.driver.partition(":")
+    module, _, name = kind.driver.partition(":")
     return getattr(import_module(module), name)
-
-
-def _not_installed(url: str, package: str, install: str, error: ImportError) -> OptionError:
-    return OptionError(f"{url!r} needs {package}, which cannot be imported: {error}", hint=install)

@@ -46,6 +46,10 @@ SYNC_EACH_MAX = 32
 """Up to so many files and directories are synced one by one, more of them by one ``syncfs``."""
 
 _REMOTE = ("nfs", "cifs", "smb", "fuse", "lustre", "ceph", "9p", "afs", "gpfs", "beegfs")
+_LAGS = (
+    "it is on NFS, whose client may say for seconds that a file is not there which another client"
+    " has made: mount it with lookupcache=none"
+)
 _MARK = "user.magic-committer"
 _LACKS = frozenset((errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL))
 _NO_LINKS = _LACKS | {errno.EPERM, errno.EMLINK}
@@ -66,11 +70,11 @@ class LocalTree:
     def promises(self) -> TreePromises:
         """Known when the root is there."""
         kind, options = mount_options(self._root)
+        lags = kind.startswith("nfs") and not {"lookupcache=none", "lookupcache=pos"} & options
         return TreePromises(
             attributes=True,
-            syncs=True,
             answers_at_once=not kind.startswith(_REMOTE),
-            refusal=_refusal_of(kind, options),
+            refusal=_LAGS if lags else "",
         )
 
     def at(self, path: str) -> str:
@@ -225,7 +229,7 @@ class LocalTree:
         return True
 
     def sync(self, paths: Sequence[str]) -> None:
-        whole = len(paths) > SYNC_EACH_MAX and syncs_file_systems()
+        whole = len(paths) > SYNC_EACH_MAX and _syncs_file_systems()
         for path in [""] if whole else paths:
             try:
                 sync(self.at(path), whole=whole)
@@ -385,8 +389,8 @@ def move(source: str, target: str, *, exclusive: bool) -> None:
         os.unlink(source)
 
 
-def syncs_file_systems() -> bool:
-    """Whether ``syncfs`` tells errors."""
+def _syncs_file_systems() -> bool:
+    """Whether there is a ``syncfs``, and it tells errors."""
     found = re.match(r"(\d+)\.(\d+)", os.uname().release)
     known = found is not None and (int(found[1]), int(found[2])) >= (5, 8)
     return known and hasattr(_libc, "syncfs")
@@ -403,16 +407,6 @@ def sync(path: str, *, whole: bool = False) -> None:
             raise OSError(number, os.strerror(number), path)
     finally:
         os.close(descriptor)
-
-
-def _refusal_of(kind: str, options: set[str]) -> str:
-    """Why the modes that look are refused on such a mount; "": they are not. Pure."""
-    if not kind.startswith("nfs") or ({"lookupcache=none", "lookupcache=pos"} & options):
-        return ""
-    return (
-        "it is on NFS, whose client may say for seconds that a file is not there which another"
-        " client has made: mount it with lookupcache=none"
-    )
 
 
 def mount_options(path: str) -> tuple[str, set[str]]:

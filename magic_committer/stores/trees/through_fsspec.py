@@ -18,8 +18,9 @@ import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import datetime
 from functools import partial
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, ClassVar, cast
 from urllib.parse import quote
 
 import orjson
@@ -35,8 +36,13 @@ from magic_committer.errors import (
     Unanswered,
 )
 from magic_committer.runtime.components import new_id
-from magic_committer.stores.trees.base import MarkedFile, TreeEntry, TreePromises, translated
-from magic_committer.stores.trees.dialects import Dialect, Info, kind_of, seconds_of
+from magic_committer.stores.trees.base import (
+    EntryKind,
+    MarkedFile,
+    TreeEntry,
+    TreePromises,
+    translated,
+)
 
 _MARK = "magic-committer"
 _BEGIN = b'\n{"%s":{' % _MARK.encode()
@@ -58,27 +64,41 @@ _OF_STATUS: dict[int, type[StoreError]] = {
 }
 
 
+Info = Mapping[str, Any]
+"""What fsspec tells of a path."""
+
+
 class FsspecTree:
     """A directory of a file system of fsspec, which keeps no listings. ``root``: the directory, as
-    the file system writes paths. ``url`` ends in a ``/``."""
+    the file system writes paths. ``url`` ends in a ``/``. What begins with ``_`` is asked with
+    paths of the file system, and differs between its kinds (`dialects`)."""
 
-    def __init__(self, fs: Any, root: str, url: str, dialect: Dialect) -> None:
+    driver: ClassVar[str] = ""
+    """The fsspec class that it was written for, as ``module:name``."""
+    package: ClassVar[str] = ""
+    """What to install for it, beside fsspec."""
+    options: ClassVar[Mapping[str, Any]] = {}
+    """Arguments of that class. None may keep listings."""
+    promises: ClassVar[TreePromises] = TreePromises()
+    looks_first: ClassVar[bool] = True
+    """A rename onto a directory goes into it, or gives no reason: so the target is looked at
+    before."""
+
+    def __init__(self, fs: Any, root: str, url: str) -> None:
         self.url = url
         self._fs = fs
         self._root = root.rstrip("/")
-        self._dialect = dialect
         self._probed = False
 
     def __repr__(self) -> str:
-        return f"FsspecTree({self.url!r}, {type(self._dialect).__name__})"
+        return f"{type(self).__name__}({self.url!r})"
 
-    @property
-    def promises(self) -> TreePromises:
-        return self._dialect.promises
+    @staticmethod
+    def connected(fs: Any) -> None:
+        """Prepare a file system that was just connected."""
 
     def below(self, directory: str) -> FsspecTree:
-        url = f"{self.url}{quote(directory)}/"
-        return FsspecTree(self._fs, self.at(directory), url, self._dialect)
+        return type(self)(self._fs, self.at(directory), f"{self.url}{quote(directory)}/")
 
     def make_root(self) -> None:
         """See `FileTree.make_root`, and see that a rename is exclusive here. Raises NotSupported:
@@ -120,7 +140,7 @@ class FsspecTree:
     def stat(self, path: str) -> TreeEntry | None:
         with self._telling("stat", path):
             try:
-                return self._entry(path, self._dialect.info(self._fs, self.at(path)))
+                return self._entry(path, self._info(self.at(path)))
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
@@ -129,7 +149,7 @@ class FsspecTree:
         prefix = f"{directory}/" if directory else ""
         with self._telling("list", directory):
             try:
-                children = self._dialect.children(self._fs, where)
+                children = self._fs.ls(where, detail=True)
             except (FileNotFoundError, NotADirectoryError):
                 return
         for info in children:
@@ -172,8 +192,7 @@ class FsspecTree:
             etag = new_id()
             line = b"\n" + orjson.dumps({_MARK: {**mark, "i": etag}})
             end = line + b"\n%08d\n" % len(line)
-        writer = self._dialect.writer
-        with self._telling("create", path), writer(self._fs, self.at(path)) as file:
+        with self._telling("create", path), self._writer(self.at(path)) as file:
             file.write(body + end)
         if etag:
             return TreeEntry(path, "file", len(body), 0.0, etag)
@@ -183,22 +202,22 @@ class FsspecTree:
         return seen
 
     def reader(self, path: str) -> BinaryIO:
-        return self._told_file("read", path, self._dialect.reader)
+        return self._told_file("read", path, self._reader)
 
     def open(self, path: str) -> BinaryIO:
-        return self._told_file("open", path, self._dialect.writer)
+        return self._told_file("open", path, self._writer)
 
     def rename(self, source: str, target: str, *, replace: bool = True) -> None:
-        there = self.stat(target) if self._dialect.looks_first else None
+        there = self.stat(target) if self.looks_first else None
         if there is not None and there.kind == "directory":
             kind = InvalidRequest if replace else PreconditionFailed
             raise kind(
                 f"rename of {self.url}{source}: {target} is a directory",
                 operation="rename", bucket=self.url, key=source, code="EISDIR",
             )  # fmt: skip
-        move = self._dialect.replace if replace else self._dialect.claim
+        move = self._replace if replace else self._claim
         with self._telling("rename", source):
-            move(self._fs, self.at(source), self.at(target))
+            move(self.at(source), self.at(target))
 
     def make_directory(self, path: str) -> bool:
         if not self.promises.directories:
@@ -214,14 +233,14 @@ class FsspecTree:
                 if there is None:
                     raise
                 if there.kind != "directory":
-                    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), where) from None
+                    raise is_there(where) from None
                 return False
             return True
 
     def remove(self, path: str) -> bool:
         with self._telling("remove", path):
             try:
-                self._dialect.remove(self._fs, self.at(path))
+                self._fs.rm_file(self.at(path))
             except (FileNotFoundError, NotADirectoryError):
                 return False
             return True
@@ -233,7 +252,7 @@ class FsspecTree:
             if any(True for _ in self.list(path)):
                 return False
             try:
-                return self._dialect.remove_empty(self._fs, self.at(path))
+                return self._remove_empty(self.at(path))
             except (FileNotFoundError, NotADirectoryError):
                 return True
             except OSError:
@@ -251,10 +270,11 @@ class FsspecTree:
     # Inside ---------------------------------------------------------------------------------------
 
     def _entry(self, path: str, info: Info) -> TreeEntry:
-        kind = kind_of(info)
-        size = int(info.get("size") or 0) if kind == "file" else 0
-        etag = self._dialect.etag(info) if kind == "file" else ""
-        return TreeEntry(path, kind, size, seconds_of(info), etag)
+        modified, told = seconds_of(info), info.get("type")
+        if told == "file" and not info.get("islink"):  # a link is never followed
+            return TreeEntry(path, "file", int(info.get("size") or 0), modified, self._etag(info))
+        kind: EntryKind = "other" if told != "directory" or info.get("islink") else "directory"
+        return TreeEntry(path, kind, 0, modified)
 
     @contextmanager
     def _telling(self, verb: str, path: str) -> Iterator[None]:
@@ -263,14 +283,63 @@ class FsspecTree:
         except MagicError:
             raise
         except OSError as error:
-            raise translated(self._dialect.told(error), verb, self.url, path) from error
+            raise translated(self._numbered(error), verb, self.url, path) from error
         except Exception as error:
             raise of_driver(error, verb, self.url, path) from error
 
-    def _told_file(self, verb: str, path: str, opener: Callable[[Any, str], BinaryIO]) -> BinaryIO:
+    def _told_file(self, verb: str, path: str, opener: Callable[[str], BinaryIO]) -> BinaryIO:
         with self._telling(verb, path):
-            file = opener(self._fs, self.at(path))
+            file = opener(self.at(path))
         return cast("BinaryIO", ToldFile(file, partial(self._telling, verb, path)))
+
+    # What differs ---------------------------------------------------------------------------------
+
+    def _info(self, path: str) -> Info:
+        """Look at a path; a link is not followed. Raises FileNotFoundError."""
+        return cast("Info", self._fs.info(path))
+
+    def _reader(self, path: str) -> BinaryIO:
+        return cast("BinaryIO", self._fs.open(path, "rb"))
+
+    def _writer(self, path: str) -> BinaryIO:
+        """Open a new file. Raises FileExistsError."""
+        return cast("BinaryIO", self._fs.open(path, "xb"))
+
+    def _claim(self, source: str, target: str) -> None:
+        """Rename, in one step that fails if the target exists: FileExistsError."""
+        raise NotImplementedError
+
+    def _replace(self, source: str, target: str) -> None:
+        self._fs.mv(source, target)
+
+    def _remove_empty(self, path: str) -> bool:
+        """Delete a directory that was seen to be empty; False: it is not any more."""
+        self._fs.rmdir(path)
+        return True
+
+    def _numbered(self, error: OSError) -> OSError:
+        """An error of the driver, with the number that the driver has left out."""
+        return error
+
+    def _etag(self, info: Info) -> str:
+        """What is the same before and after a rename: time and size, if there is nothing else."""
+        return f"{int(seconds_of(info) * 1e6):x}-{int(info.get('size') or 0):x}"
+
+
+def is_there(path: str) -> FileExistsError:
+    """The error of a path that is taken."""
+    return FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+
+
+def seconds_of(info: Info) -> float:
+    """When a file was last written, in seconds since 1970; 0.0 where nobody tells. Pure."""
+    for name in ("mtime", "last_modified", "modification_time", "created"):
+        value = info.get(name)
+        if isinstance(value, datetime):
+            return value.timestamp()
+        if isinstance(value, int | float):
+            return value / (1000 if name == "modification_time" else 1)  # HDFS: milliseconds
+    return 0.0
 
 
 def _mark_of(data: bytes) -> tuple[int, Mapping[str, Any]]:
