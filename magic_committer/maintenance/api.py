@@ -19,9 +19,14 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Unpack
 
-from magic_committer.commit import register
 from magic_committer.commit.driver import runs_of
-from magic_committer.commit.register import FORGET_AFTER_SECONDS, FORGET_GIVEN_AFTER_SECONDS
+from magic_committer.commit.register import (
+    FORGET_AFTER_SECONDS,
+    FORGET_GIVEN_AFTER_SECONDS,
+    Seen,
+    read,
+    read_own,
+)
 from magic_committer.commit.stream import Ledgers
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import (
@@ -34,10 +39,8 @@ from magic_committer.errors import (
 )
 from magic_committer.errors.messages import ENDED_OR_NEVER
 from magic_committer.hadoop.paths import Destination, JobPaths
-from magic_committer.maintenance.abort_uploads import OpenUploads
-from magic_committer.maintenance.adopt import adopt_job
 from magic_committer.maintenance.cleanup import Cleaning, Limits
-from magic_committer.maintenance.ending import give_up_job, recover_job
+from magic_committer.maintenance.ending import Ending
 from magic_committer.maintenance.inspect import inspect_all, jobs_below
 from magic_committer.maintenance.reports import (
     DEAD_AFTER_SECONDS,
@@ -51,7 +54,7 @@ from magic_committer.maintenance.reports import (
     StreamState,
     seconds,
 )
-from magic_committer.maintenance.uploads import Filters
+from magic_committer.maintenance.uploads import Filters, OpenUploads
 from magic_committer.options import Options, S3Options, S3Place, options_of, s3_of
 from magic_committer.protocol.ledger import StreamBatch, checkpoint_of
 from magic_committer.protocol.record import State
@@ -209,12 +212,8 @@ def recover(
         FormatError: the record cannot be read, or a newer version wrote it.
         StoreError, WrongType, PathError, OptionError: as for `start`.
     """
-    runtime, destination = _reach(dest, s3_of(s3, place), progress)
-    limit = seconds("dead_after", dead_after)
-    return recover_job(
-        runtime, destination, job_id, dead_after=limit, accept=accept,
-        leave_visible=leave_visible, dry_run=dry_run, options=options,
-    )  # fmt: skip
+    ending = _ending(dest, job_id, dead_after, s3_of(s3, place), options, progress)
+    return ending.recover_now(accept, leave_visible, dry_run=dry_run)
 
 
 @patient()
@@ -261,14 +260,14 @@ def abort(
         StoreError, WrongType, PathError, OptionError: as for `start`.
     """
     runtime, destination = _reach(dest, s3_of(s3, place), progress)
-    seen = register.read(runtime, JobPaths(destination, job_id).record)
+    seen = read(runtime, JobPaths(destination, job_id).record)
     if seen is None:
         raise JobNotFound(
             f"there is no job {job_id!r} under {destination.url}",
             job_id=job_id,
             hint=ENDED_OR_NEVER,
         )
-    committer = MagicCommitter.found(runtime, destination, seen, options)
+    committer = MagicCommitter.found(runtime, destination, seen, options_of(options))
     return committer.abort_job(revert=revert, leave_visible=leave_visible, role="recovery")
 
 
@@ -317,11 +316,8 @@ def force_abort(
             record. Nothing is given up yet. Call it again.
         WrongType, PathError, OptionError: as for `start`.
     """
-    runtime, destination = _reach(dest, s3_of(s3, place), progress)
-    limit = seconds("dead_after", dead_after)
-    return give_up_job(
-        runtime, destination, job_id, dead_after=limit, dry_run=dry_run, options=options
-    )
+    ending = _ending(dest, job_id, dead_after, s3_of(s3, place), options, progress)
+    return ending.give_up_now(dry_run=dry_run)
 
 
 @patient()
@@ -373,11 +369,8 @@ def adopt(
         OutcomeUnknown: the store gave no clear answer. Adopt it again.
         StoreError, WrongType, PathError, OptionError: as for `start`.
     """
-    runtime, destination = _reach(dest, s3_of(s3, place), no_progress)
-    limit = seconds("dead_after", dead_after)
-    return adopt_job(
-        runtime, destination, job_id, dead_after=limit, dry_run=dry_run, options=options
-    )
+    ending = _ending(dest, job_id, dead_after, s3_of(s3, place), options, no_progress)
+    return ending.adopt_now(dry_run=dry_run)
 
 
 @patient()
@@ -514,8 +507,8 @@ def abort_stream(
         StoreError: the store refused a request, or cannot be reached. Call it again.
     """
     runtime, destination = _reach(dest, s3_of(s3, place), progress)
-    options = options_of(options)
-    return tuple(abort_jobs_of(runtime, destination, checkpoint_of(checkpoint), options))
+    digest = checkpoint_of(checkpoint)
+    return tuple(abort_jobs_of(runtime, destination, digest, options_of(options)))
 
 
 def abort_jobs_of(
@@ -542,10 +535,22 @@ def abort_jobs_of(
     return reports
 
 
-def _has_ended(runtime: Runtime, seen: register.Seen) -> bool:
+def _has_ended(runtime: Runtime, seen: Seen) -> bool:
     """Whether a job's own process has ended it, and deleted its record, since it was seen."""
-    now = register.read(runtime, seen.key)
-    return now is None or now.record.uuid != seen.record.uuid
+    return read_own(runtime, seen.key, seen.record.uuid) is None
+
+
+def _ending(
+    dest: str,
+    job_id: str,
+    dead_after: Age,
+    s3: S3Options,
+    options: Options | None,
+    progress: ProgressFunction,
+) -> Ending:
+    runtime, destination = _reach(dest, s3, progress)
+    limit = seconds("dead_after", dead_after)
+    return Ending(runtime, destination, job_id, dead_after=limit, options=options_of(options))
 
 
 def _reach(dest: str, s3: S3Options, progress: ProgressFunction) -> tuple[Runtime, Destination]:
