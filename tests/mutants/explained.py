@@ -48,10 +48,4 @@ EXPLAINED: dict[str, str] = {
     "commit/driver.py:Driver.settle:drop raise:010ca5be": (
         "equivalent: the error of a job that was decided and reverted always has its report"
     ),
-    "maintenance/doctor.py:_Trial._abort:drop call:888e1976": (
-        "the upload is aborted once more at the end, which finds nothing"
-    ),
-    "maintenance/doctor.py:_Trial._create:drop assignment:878c180b": (
-        "uploads are listed once more at the end, and none is found that is not known"
-    ),
 }
