@@ -19,14 +19,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Unpack
 
+from magic_committer.commit import register
 from magic_committer.commit.driver import runs_of
-from magic_committer.commit.register import (
-    FORGET_AFTER_SECONDS,
-    FORGET_GIVEN_AFTER_SECONDS,
-    Seen,
-    read,
-    read_own,
-)
 from magic_committer.commit.stream import Ledgers
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import (
@@ -212,7 +206,10 @@ def recover(
         FormatError: the record cannot be read, or a newer version wrote it.
         StoreError, WrongType, PathError, OptionError: as for `start`.
     """
-    ending = _ending(dest, job_id, dead_after, s3_of(s3, place), options, progress)
+    ending = Ending(
+        *_reach(dest, s3_of(s3, place), progress), job_id,
+        dead_after=seconds("dead_after", dead_after), options=options_of(options),
+    )  # fmt: skip
     return ending.recover_now(accept, leave_visible, dry_run=dry_run)
 
 
@@ -260,7 +257,7 @@ def abort(
         StoreError, WrongType, PathError, OptionError: as for `start`.
     """
     runtime, destination = _reach(dest, s3_of(s3, place), progress)
-    seen = read(runtime, JobPaths(destination, job_id).record)
+    seen = register.read(runtime, JobPaths(destination, job_id).record)
     if seen is None:
         raise JobNotFound(
             f"there is no job {job_id!r} under {destination.url}",
@@ -316,7 +313,10 @@ def force_abort(
             record. Nothing is given up yet. Call it again.
         WrongType, PathError, OptionError: as for `start`.
     """
-    ending = _ending(dest, job_id, dead_after, s3_of(s3, place), options, progress)
+    ending = Ending(
+        *_reach(dest, s3_of(s3, place), progress), job_id,
+        dead_after=seconds("dead_after", dead_after), options=options_of(options),
+    )  # fmt: skip
     return ending.give_up_now(dry_run=dry_run)
 
 
@@ -369,7 +369,10 @@ def adopt(
         OutcomeUnknown: the store gave no clear answer. Adopt it again.
         StoreError, WrongType, PathError, OptionError: as for `start`.
     """
-    ending = _ending(dest, job_id, dead_after, s3_of(s3, place), options, no_progress)
+    ending = Ending(
+        *_reach(dest, s3_of(s3, place), no_progress), job_id,
+        dead_after=seconds("dead_after", dead_after), options=options_of(options),
+    )  # fmt: skip
     return ending.adopt_now(dry_run=dry_run)
 
 
@@ -379,8 +382,8 @@ def cleanup(
     *,
     dead_after: Age = DEAD_AFTER_SECONDS,
     leftover_after: Age = LEFTOVER_AFTER_SECONDS,
-    forget_after: Age = FORGET_AFTER_SECONDS,
-    forget_given_after: Age = FORGET_GIVEN_AFTER_SECONDS,
+    forget_after: Age = register.FORGET_AFTER_SECONDS,
+    forget_given_after: Age = register.FORGET_GIVEN_AFTER_SECONDS,
     finish: bool = True,
     dry_run: bool = False,
     s3: S3Options | None = None,
@@ -535,22 +538,9 @@ def abort_jobs_of(
     return reports
 
 
-def _has_ended(runtime: Runtime, seen: Seen) -> bool:
+def _has_ended(runtime: Runtime, seen: register.Seen) -> bool:
     """Whether a job's own process has ended it, and deleted its record, since it was seen."""
-    return read_own(runtime, seen.key, seen.record.uuid) is None
-
-
-def _ending(
-    dest: str,
-    job_id: str,
-    dead_after: Age,
-    s3: S3Options,
-    options: Options | None,
-    progress: ProgressFunction,
-) -> Ending:
-    runtime, destination = _reach(dest, s3, progress)
-    limit = seconds("dead_after", dead_after)
-    return Ending(runtime, destination, job_id, dead_after=limit, options=options_of(options))
+    return register.read_own(runtime, seen.key, seen.record.uuid) is None
 
 
 def _reach(dest: str, s3: S3Options, progress: ProgressFunction) -> tuple[Runtime, Destination]:

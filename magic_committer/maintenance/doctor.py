@@ -161,7 +161,7 @@ _UNKNOWN = "was not found out"
 
 
 Told = tuple[bool | None, str]
-"""Whether something works, None: it was not found out; and a sentence."""
+"""As in a `Verdict`."""
 
 
 def verdicts(can: Capabilities, denied: Set[str]) -> Iterator[Verdict]:
@@ -175,8 +175,8 @@ def verdicts(can: Capabilities, denied: Set[str]) -> Iterator[Verdict]:
     if works and loses:
         sentence = UNLESS_KILLED
     for mode in get_args(Mode):
-        alike = mode == "append" or not works
-        yield Verdict(mode, *((works, sentence) if alike else _mode(mode, can)))
+        own = works and mode != "append"
+        yield Verdict(mode, *(_mode(mode, can) if own else (works, sentence)))
     if denied & TO_PROBE:
         off: Told = False, f"does not help: {_wants(denied)}"
     elif can.metadata_kept is False:
@@ -239,20 +239,16 @@ def _mode(mode: Mode, can: Capabilities) -> Told:
 def _again(can: Capabilities) -> Told:
     if can.second_complete is None:
         return None, _UNKNOWN
-    how = {
-        "idempotent": "a second Complete is answered as the first",
-        "forgetful": "a second Complete is answered with 404, and the object tells by its token",
-        "other": f"a second Complete {can.notes.get('second_complete', 'is an error')}, and the"
-        " object tells by its token",
-    }
-    slower = ""
+    how = "is answered as the first"
+    if can.second_complete != "idempotent":
+        how = can.notes.get("second_complete", "is answered with 404")
+        how += ", and the object tells by its token"
     if can.true_complete is False:
-        false = can.notes.get("true_complete", "answers 200 falsely")
-        slower = (
-            f"; but the store {false}: each object is looked at after its Complete, and completing"
-            " takes some two thirds longer"
+        how += (
+            f"; but the store {can.notes.get('true_complete', 'answers 200 falsely')}: each object"
+            " is looked at after its Complete, and completing takes some two thirds longer"
         )
-    return True, f"works: {how[can.second_complete]}{slower}"
+    return True, f"works: a second Complete {how}"
 
 
 def _killed(can: Capabilities, denied: Set[str]) -> Told:

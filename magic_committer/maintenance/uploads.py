@@ -50,7 +50,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
-from functools import partial
+from functools import cache, partial
 from hashlib import blake2b
 from itertools import chain, islice
 from typing import Any, Literal, NamedTuple, get_args
@@ -468,8 +468,7 @@ class OpenUploads:
                     self._read(Destination(dest.bucket, prefix), place, name)
                 except MagicError as error:  # from the listing itself
                     self._missed(place, name, error)
-        self._by_job: dict[tuple[str, str], FoundUpload] = {}
-        self._by_place: dict[str, FoundUpload] = {}
+        self._of_uuid, self._of_nobody = cache(self._look_up), cache(self._near)
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -636,9 +635,7 @@ class OpenUploads:
 
     def _of_job(self, directory: str, uuid: str, job: str) -> FoundUpload:
         """The verdict on an upload of a job of ours, by its UUID."""
-        if (directory, uuid) not in self._by_job:
-            self._by_job[directory, uuid] = self._look_up(directory, uuid)
-        verdict = self._by_job[directory, uuid]
+        verdict = self._of_uuid(directory, uuid)
         return verdict if verdict.job or not job else replace(verdict, job=job)
 
     def _look_up(self, directory: str, uuid: str) -> FoundUpload:
@@ -672,12 +669,10 @@ class OpenUploads:
                 return verdict
         return _verdict("hadoop", named.job, dest=dest, job_age=there.age)
 
-    def _of_nobody(self, directory: str) -> FoundUpload:
+    def _near(self, directory: str) -> FoundUpload:
         """The verdict on an upload that nothing names: foreign, near a job or not."""
-        if directory not in self._by_place:
-            near, nobody = self._neighbours(directory), _verdict("foreign")
-            self._by_place[directory] = min(near, key=lambda v: not v.near, default=nobody)
-        return self._by_place[directory]
+        near, nobody = self._neighbours(directory), _verdict("foreign")
+        return min(near, key=lambda verdict: not verdict.near, default=nobody)
 
     def _neighbours(self, directory: str) -> Iterator[FoundUpload]:
         for place in self.places.around(directory):
