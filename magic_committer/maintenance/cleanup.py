@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import cast
@@ -54,12 +54,7 @@ from magic_committer.maintenance.inspect import (
     each,
     pendings_of,
 )
-from magic_committer.maintenance.reports import (
-    NAMED_MAX,
-    CleanupReport,
-    Recovery,
-    unfinished,
-)
+from magic_committer.maintenance.reports import NAMED_MAX, CleanupReport, Recovery, unfinished
 from magic_committer.maintenance.uploads import OLD_SECONDS, OpenUploads, Places
 from magic_committer.options import Options
 from magic_committer.protocol.record import JOB_METADATA, State
@@ -148,16 +143,14 @@ class Cleaning:
             self.runtime, self.dest, seen.record.id,
             dead_after=self.limits.dead_after, options=self.options,
         )  # fmt: skip
-        try:
-            if not running and self._is_young(directory):
-                self._counts["jobs_left"] += 1
-                return
-            recovery = ending.recover_now(dry_run=self.dry_run or only_told)
-        except JobTooYoung:
-            self._counts["jobs_left"] += 1
+        recovery: Recovery | None = None
+        with suppress(JobTooYoung):
+            if running or not self._is_young(directory):
+                recovery = ending.recover_now(dry_run=self.dry_run or only_told)
+        self._counts["jobs_left"] += recovery is None or only_told
+        if recovery is None:
             return
         if only_told:
-            self._counts["jobs_left"] += 1
             self._unfinished.append(recovery)
             return
         self._recovered.append(recovery)
