@@ -602,9 +602,11 @@ class Ending:
 
     def _hadoops(self) -> Adoption:
         """Look at a Hadoop job that may be adopted."""
-        runtime, paths, dest = self.runtime, self.paths, self.dest
+        runtime, dest, ours = self.runtime, self.dest, self.paths.directory
         self._refuse_ours()
-        for directory in (paths.directory, f"{dest.older_jobs_prefix}{self.job_id}/"):
+        older = f"{dest.older_jobs_prefix}{self.job_id}/"
+        homes = {ours: f"{ours}{JOB_PREFIX}{self.job_id}/", older: older}
+        for directory in homes:
             listing = Listing(runtime, directory)
             measured = inspect.measure(runtime, listing)
             if listing.objects:
@@ -617,10 +619,10 @@ class Ending:
             )
         if measured.failure is not None:
             raise measured.failure
-        if ours := measured.ours or inspect.with_token(runtime, directory):
+        if token := measured.ours or inspect.with_token(runtime, directory):
             self._refuse_ours()  # another process may be adopting it
             raise JobError(
-                f"job {self.job_id!r} cannot be adopted: {ours} carries the token of a job of this"
+                f"job {self.job_id!r} cannot be adopted: {token} carries the token of a job of this"
                 " library",
                 job_id=self.job_id,
                 hint="What lies there is what that job left: adopted, the late write of one of its"
@@ -630,22 +632,14 @@ class Ending:
         way = self._remedy("adopt", "if you know that it cannot", **{DEAD_AFTER: 0})
         late = "what its JVM sent last may still land"
         refuse_younger(self.job_id, listing.age, self._settled, late, way)
-        home = (
-            directory if directory != paths.directory else f"{directory}{JOB_PREFIX}{self.job_id}/"
-        )
-        chosen, tasks, passed_over, passed_over_tasks = _choose(runtime, home)
+        counts = _pendingsets(runtime, homes[directory])
+        chosen, *passed_over = [one for one in counts if counts[one]] or list(counts)[:1]
         return Adoption(
-            job_id=self.job_id,
-            dest=dest.url,
-            pendingsets=chosen[len(dest.prefix) :],
-            tasks=tasks,
-            passed_over=tuple(other[len(dest.prefix) :] for other in passed_over),
-            passed_over_tasks=passed_over_tasks,
-            age=listing.age,
-            files=measured.files,
-            bytes=measured.bytes,
-            problem=measured.problem,
-        )
+            self.job_id, dest.url, chosen[len(dest.prefix) :], counts[chosen],
+            passed_over=tuple(one[len(dest.prefix) :] for one in passed_over),
+            passed_over_tasks=sum(counts[one] for one in passed_over),
+            age=listing.age, files=measured.files, bytes=measured.bytes, problem=measured.problem,
+        )  # fmt: skip
 
     def _refuse_ours(self) -> None:
         seen = self._read()
@@ -703,25 +697,21 @@ class Ending:
         return giving.readable(seen, self._settled)
 
 
-def _choose(runtime: Runtime, home: str) -> tuple[str, int, list[str], int]:
-    """Choose the directory whose pendingsets count. ``home`` holds one for each application
-    attempt; up to Hadoop 3.3.4, the pendingsets. Gives it and the number of its pendingsets, then
-    the older directories that have some too, and the number of those."""
+def _pendingsets(runtime: Runtime, home: str) -> dict[str, int]:
+    """The number of pendingsets in each directory of a Hadoop job, the newest first. ``home`` holds
+    one for each application attempt; up to Hadoop 3.3.4, the pendingsets."""
     attempts = {-1: home}
     for prefix in directories(runtime, home):
         if (number := prefix[len(home) : -1]).isdecimal() and number.isascii():
             attempts[int(number)] = prefix
-    newest_first = [attempts[number] for number in sorted(attempts, reverse=True)]
-    counts = {
-        directory: sum(
+    return {
+        attempts[number]: sum(
             info.key.endswith(PENDINGSET_SUFFIX)
-            for page in runtime.store.list(directory, delimiter="/")
+            for page in runtime.store.list(attempts[number], delimiter="/")
             for info in page.objects
         )
-        for directory in newest_first
+        for number in sorted(attempts, reverse=True)
     }
-    chosen, *passed_over = [d for d in newest_first if counts[d]] or newest_first[:1]
-    return chosen, counts[chosen], passed_over, sum(counts[other] for other in passed_over)
 
 
 # Giving up ----------------------------------------------------------------------------------------
@@ -969,18 +959,15 @@ class GivingUp:
 
     def _cannot_be_deleted(self, upload: UploadName) -> bool:
         """Delete the object that an upload became. Whether it is there all the same, or may be."""
-        try:
+        runtime = self.runtime
+        with suppress(StoreError):
             for deleted in (False, True):
-                info = object_at(self.runtime, upload.key)
+                info = object_at(runtime, upload.key)
                 if info is None or not became(upload, info):
                     return False
                 if not deleted:
-                    modified = info.last_modified
-                    delete_if_same(
-                        self.runtime, info.key, info.etag, info.version_id, modified=modified
-                    )
-        except StoreError:
-            pass
+                    version, modified = info.version_id, info.last_modified
+                    delete_if_same(runtime, info.key, info.etag, version, modified=modified)
         return True
 
     def _note(self, upload: UploadName, ended: UploadLook | Removed, fate: str) -> None:

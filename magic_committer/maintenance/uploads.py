@@ -612,11 +612,11 @@ class OpenUploads:
             key=upload.key,
             upload_id=upload.upload_id,
             initiated=began,
-            age=None if began is None else age_of(seen_at, began),
-            named_age=max(ages, default=None),
             storage_class=upload.storage_class,
             initiator=upload.initiator,
             owner=upload.owner,
+            age=None if began is None else age_of(seen_at, began),
+            named_age=max(ages, default=None),
             token=named[0].token if named else "",
             multipart_etag=named[0].multipart_etag if named else "",
         )
