@@ -631,7 +631,7 @@ class Scratch:
         self.metadata = {JOB_METADATA: uuid}
         self.left: list[tuple[UploadInfo | str, StoreError]] = []
         self._keys: set[str] = set()
-        self.uploads: list[UploadInfo] = []
+        self.uploads: dict[UploadInfo, None] = {}  # threads may take one out each
         self.unsure: set[str] = set()  # keys that may have an upload whose id is not known
 
     def key(self, name: str) -> str:
@@ -655,7 +655,7 @@ class Scratch:
         key = self.key(name)
         self.unsure.add(key)
         created = self.store.create_upload(key, attributes=Attributes(metadata=self.metadata))
-        self.uploads.append(UploadInfo(key, created.upload_id))
+        self.uploads[UploadInfo(key, created.upload_id)] = None
         if created.attempts == 1:
             self.unsure.discard(key)
         return created.upload_id
@@ -694,8 +694,7 @@ class Scratch:
     def abort(self, upload: UploadInfo) -> None:
         """Abort a scratch upload."""
         self.store.abort_upload(upload.key, upload.upload_id)
-        if upload in self.uploads:
-            self.uploads.remove(upload)
+        self.uploads.pop(upload, None)
 
     def delete(self, key: str) -> None:
         """Delete a scratch object."""

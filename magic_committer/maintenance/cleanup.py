@@ -294,7 +294,7 @@ class Cleaning:
         """Abort old uploads whose names tell a job that is over."""
 
         def doomed() -> Iterator[UploadName]:
-            for found in chain.from_iterable(survey.pages()):
+            for found in chain.from_iterable(survey._pages()):
                 age = found.limit_age if found.age is not None else self._left_ages.get(found.uuid)
                 over = found.owner_class == "orphan" or found.job_state == State.CLOSED
                 if over and age is not None and age >= self.limits.leftover_after:

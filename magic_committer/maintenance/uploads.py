@@ -177,8 +177,7 @@ class FoundUpload:
         return age if age is None or self.job_age is None else min(age, self.job_age)
 
     @property
-    def name(self) -> str:
-        """Key and id in one string."""
+    def _name(self) -> str:
         return upload_name(self.key, self.upload_id)
 
     def to_dict(self) -> dict[str, Any]:
@@ -477,13 +476,13 @@ class OpenUploads:
     def __iter__(self) -> Iterator[FoundUpload]:
         """Look at the uploads. `StoreError`: they could not be listed."""
         seen = 0
-        for page in self.pages():
+        for page in self._pages():
             seen += len(page)
             total = max(seen, len(self._first))
             self.runtime.progress(Progress("look at", seen, total, "uploads"))
-            yield from self.sized([one for one in page if self.filters.fits(one, self.dest)])
+            yield from self._sized([one for one in page if self.filters.fits(one, self.dest)])
 
-    def pages(self) -> Iterator[list[FoundUpload]]:
+    def _pages(self) -> Iterator[list[FoundUpload]]:
         """All uploads as they are now, in the store's order, without their sizes."""
         for page in self.runtime.store.list_uploads(self.dest.prefix):
             yield [self._found(upload, page.seen_at) for upload in page.uploads]
@@ -536,7 +535,7 @@ class OpenUploads:
         clearing = Clearing(self, foreign, hadoop, max_aborts)
         return ActionPlan(clearing.question, clearing, "", clearing.finish)
 
-    def sized(self, page: list[FoundUpload]) -> list[FoundUpload]:
+    def _sized(self, page: list[FoundUpload]) -> list[FoundUpload]:
         """The same uploads, if wanted with parts and bytes: one ListParts each. Uploads that have
         ended meanwhile are left out. If the store does not tell about one, its note says why."""
         if not self.sizes:
@@ -879,7 +878,7 @@ class Clearing:
         self.advice: dict[str, None] = {}
         self.unfinished: list[str] = []
         self._named = KeySet()  # chosen, and not of a dead job
-        for one in chain.from_iterable(found.pages()):
+        for one in chain.from_iterable(found._pages()):
             self._count(one)
         self._drop_partial()
         for job in self.jobs.values():
@@ -921,7 +920,7 @@ class Clearing:
             self.jobs[found.uuid].chosen.append(found)
         else:
             self.chosen[found.owner_class] += 1
-            self._named.add(found.name)
+            self._named.add(found._name)
 
     def _drop_partial(self) -> None:
         """Leave the dead jobs if only a part of them is meant."""
@@ -961,17 +960,17 @@ class Clearing:
         self._done = 0
         for job in self.jobs.values():
             yield from self._some(job.chosen, job, dry_run)
-        for page in self._found.pages():
-            meant = [one for one in page if one.name in self._named and not _of_dead_job(one)]
+        for page in self._found._pages():
+            meant = [one for one in page if one._name in self._named and not _of_dead_job(one)]
             yield from self._some(meant, None, dry_run)
 
     def _some(
         self, meant: list[FoundUpload], job: DeadJob | None, dry_run: bool
     ) -> Iterator[Cleared]:
         """Abort some uploads; those of a dead job, after the job."""
-        chosen = self._found.sized(meant)
-        still = {found.name for found in chosen}
-        yield from (Cleared(found, "gone") for found in meant if found.name not in still)
+        chosen = self._found._sized(meant)
+        still = {found._name for found in chosen}
+        yield from (Cleared(found, "gone") for found in meant if found._name not in still)
         if dry_run:
             yield from (Cleared(found, "would abort") for found in chosen)
         elif job is not None and (why := self._abort_job(job)):

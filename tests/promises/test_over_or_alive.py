@@ -124,7 +124,7 @@ def test_what_nothing_names_may_be_a_live_jobs_that_is_near(machine: Machine, be
             machine.later(2 * DAY)
             failing(s3, "list", directory, mc.PermissionDenied("not this one", status=403))
     survey = survey_of(machine)
-    (found,) = (one for page in survey.pages() for one in page if one.key == "t/nobodys.csv")
+    (found,) = (one for one in survey if one.key == "t/nobodys.csv")
     assert (found.owner_class, found.near) == ("foreign", beside != "our litter")
     told = [directory in problem for problem in survey.problems]
     assert told == ([True] if beside == "what cannot be listed" else [])
@@ -135,4 +135,4 @@ def test_a_job_that_is_only_to_be_swept_is_over_however_young(machine: Machine, 
     """Nothing of it becomes visible any more: its uploads are not those of a live job."""
     machine.job(state)
     survey = survey_of(machine)
-    assert {one.owner_class for page in survey.pages() for one in page} == {"over"}
+    assert {one.owner_class for one in survey} == {"over"}
