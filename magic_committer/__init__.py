@@ -44,9 +44,6 @@ if TYPE_CHECKING:
     from magic_committer.filesystem.calls import BinaryMode as BinaryMode, TextMode as TextMode
     from magic_committer.filesystem.put import PutReport as PutReport
     from magic_committer.job import Job as Job, Task as Task
-    from magic_committer.maintenance.abort_uploads import (
-        AbortedUploads as AbortedUploads, OpenUploads as OpenUploads,
-    )  # fmt: skip
     from magic_committer.maintenance.api import (
         abort as abort, abort_stream as abort_stream, adopt as adopt, cleanup as cleanup,
         force_abort as force_abort, inspect as inspect, read_stream as read_stream,
@@ -58,7 +55,8 @@ if TYPE_CHECKING:
         StreamState as StreamState,
     )  # fmt: skip
     from magic_committer.maintenance.uploads import (
-        FoundUpload as FoundUpload, OwnerClass as OwnerClass,
+        AbortedUploads as AbortedUploads, FoundUpload as FoundUpload, OpenUploads as OpenUploads,
+        OwnerClass as OwnerClass,
     )  # fmt: skip
     from magic_committer.options import (
         Accept as Accept, Mode as Mode, Options as Options, S3Options as S3Options,
@@ -88,14 +86,13 @@ _NAMES_OF = {
     "filesystem.put": "PutReport",
     "filesystem.calls": "BinaryMode TextMode",
     "job": "Job Task",
-    "maintenance.abort_uploads": "AbortedUploads OpenUploads",
     "maintenance.api": (
         "abort abort_stream adopt cleanup force_abort inspect read_stream recover uploads"
     ),
     "maintenance.reports": (
         "ActionPlan Adoption Age CleanupReport FoundJob GivenUp JobKind Recovery StreamState"
     ),
-    "maintenance.uploads": "FoundUpload OwnerClass",
+    "maintenance.uploads": "AbortedUploads FoundUpload OpenUploads OwnerClass",
     "options": "Accept Mode Options S3Options S3Place SparkMode Track",
     "protocol.ledger": "StreamBatch",
     "protocol.record": "State TaskCommit",

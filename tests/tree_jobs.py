@@ -24,7 +24,7 @@ from magic_committer.committers.manifest import ManifestCommitter
 from magic_committer.errors import JobReport, Unanswered
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.maintenance.cleanup import Cleaning, Limits
-from magic_committer.maintenance.ending import recover_job
+from magic_committer.maintenance.ending import Ending
 from magic_committer.maintenance.inspect import inspect_all
 from magic_committer.maintenance.reports import CleanupReport, FoundJob, Recovery
 from magic_committer.options import Options
@@ -242,7 +242,8 @@ class World:
     ) -> Recovery:
         """Finish a job."""
         runtime = self.runtime(seen)
-        return recover_job(runtime, self.dest, job_id, dead_after=dead_after, **more)
+        ending = Ending(runtime, self.dest, job_id, dead_after=dead_after)
+        return ending.recover_now(**more)
 
     def abort(self, job_id: str, seen: object | None = None, *, revert: bool = False) -> JobReport:
         runtime = self.runtime(seen)

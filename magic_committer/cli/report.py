@@ -26,10 +26,15 @@ from magic_committer.cli.values import DIRECTORY, time_words
 from magic_committer.errors import MagicError, NotSupported
 from magic_committer.errors.messages import age_words, bytes_words
 from magic_committer.hadoop.paths import Destination
-from magic_committer.maintenance.abort_uploads import OpenUploads
 from magic_committer.maintenance.inspect import inspect_all
 from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS, FoundJob
-from magic_committer.maintenance.uploads import Filters, FoundUpload, OwnerClass, Sums
+from magic_committer.maintenance.uploads import (
+    Filters,
+    FoundUpload,
+    OpenUploads,
+    OwnerClass,
+    Sums,
+)
 
 TEMPLATE = "report.html.jinja"
 UPLOADS_SHOWN = 50

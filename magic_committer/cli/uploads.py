@@ -23,8 +23,14 @@ from magic_committer.errors.messages import (
     name_some,
 )
 from magic_committer.hadoop.paths import Destination
-from magic_committer.maintenance.abort_uploads import Clearing, OpenUploads, by_class
-from magic_committer.maintenance.uploads import FIELDS, Filters, Sums
+from magic_committer.maintenance.uploads import (
+    FIELDS,
+    Clearing,
+    Filters,
+    OpenUploads,
+    Sums,
+    by_class,
+)
 
 uploads = group(
     "uploads", "uploads list s3://bucket/table", "uploads abort s3://bucket/table --dry-run"

@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, Self, TypeVar, get_args
 
 from magic_committer.commit import register
 from magic_committer.commit.outcome import ended, ended_by_record
@@ -291,8 +291,13 @@ def hides_uploads(runtime: Runtime, prefix: str) -> str:
             found = _uploads_by_prefix(scratch)
         if found.value or found.note in (_BESIDE, WHOLE_KEYS_ONLY):  # another answer may be odd
             _learn(identity, {"uploads_by_prefix": found})
-        for error in scratch.left.values():
-            raise error.ending(f"uploads of this question stay open: {', '.join(scratch.left)}")
+        left = {
+            one.key: why
+            for one, why in scratch.left
+            if isinstance(one, UploadInfo) and one.upload_id
+        }
+        for error in left.values():
+            raise error.ending(f"uploads of this question stay open: {', '.join(left)}")
     return "" if found.value or found.note == _BESIDE else found.note
 
 
@@ -613,7 +618,8 @@ NONCE_CHARS = 8
 class Scratch:
     """Objects and uploads of one trial, each under a key that nobody else has. They are removed
     when the ``with`` ends, however it ends. What cannot be removed is logged. ``left``: after the
-    ``with``, the keys whose uploads stay open, each with the reason."""
+    ``with``, what stays, each with the reason: an object's key, or an upload, without an id if
+    nobody knows whether there is one."""
 
     def __init__(self, runtime: Runtime, directory: str, uuid: str) -> None:
         self.runtime = runtime
@@ -622,10 +628,10 @@ class Scratch:
         self.root = f"{directory}probe-{runtime.ids()[-NONCE_CHARS:]}/"
         self.uuid = uuid
         self.metadata = {JOB_METADATA: uuid}
-        self.left: dict[str, StoreError] = {}
+        self.left: list[tuple[UploadInfo | str, StoreError]] = []
         self._keys: set[str] = set()
-        self._uploads: list[UploadInfo] = []
-        self._unsure: set[str] = set()  # keys that may have an upload whose id is not known
+        self.uploads: dict[UploadInfo, None] = {}  # threads may take one out each
+        self.unsure: set[str] = set()  # keys that may have an upload whose id is not known
 
     def key(self, name: str) -> str:
         """A scratch key. Its last element names the job, so that a sweep knows an upload there as
@@ -646,11 +652,11 @@ class Scratch:
     def create(self, name: str) -> str:
         """Start a scratch upload and give its id."""
         key = self.key(name)
-        self._unsure.add(key)
+        self.unsure.add(key)
         created = self.store.create_upload(key, attributes=Attributes(metadata=self.metadata))
-        self._uploads.append(UploadInfo(key, created.upload_id))
+        self.uploads[UploadInfo(key, created.upload_id)] = None
         if created.attempts == 1:
-            self._unsure.discard(key)
+            self.unsure.discard(key)
         return created.upload_id
 
     def upload(self, name: str) -> tuple[str, tuple[Part, ...]]:
@@ -660,14 +666,14 @@ class Scratch:
         part = self.store.put_part(self.key(name), upload_id, 1, memoryview(b"upload"))
         return upload_id, (part,)
 
-    def __enter__(self) -> Scratch:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         with cleaning_up(error) if error is not None else nullcontext():
-            self._remove(self._abort, self._uploads)
-            self._remove(self._abort_all, sorted(self._unsure))
-            self._remove(self.store.delete_one, sorted(self._keys))
+            self._remove(self.abort, tuple(self.uploads))
+            self._remove(self._abort_all, [UploadInfo(key, "") for key in sorted(self.unsure)])
+            self._remove(self.delete, sorted(self._keys))
 
     def _remove(self, step: Callable[[Any], None], items: Iterable[Any]) -> None:
         with closing(self.each(step, items)) as outcomes:
@@ -676,8 +682,7 @@ class Scratch:
                     outcome.unwrap()
                     continue
                 logger.warning("a probe of the store leaves %s: %s", outcome.item, outcome.error)
-                if isinstance(outcome.item, UploadInfo):
-                    self.left[outcome.item.key] = outcome.error
+                self.left.append((outcome.item, outcome.error))
 
     def each(
         self, function: Callable[[T], R], items: Iterable[T]
@@ -685,12 +690,16 @@ class Scratch:
         """Send many requests at once and give their outcomes, as `Pool.each`."""
         return self.runtime.pool.each(function, items, in_flight=REQUESTS_IN_FLIGHT)
 
-    def _abort(self, upload: UploadInfo) -> None:
+    def abort(self, upload: UploadInfo) -> None:
+        """Abort a scratch upload."""
         self.store.abort_upload(upload.key, upload.upload_id)
+        self.uploads.pop(upload, None)
 
-    def _abort_all(self, key: str) -> None:
-        try:
-            for upload in uploads(self.store, key):
-                self._abort(upload)
-        except NotSupported:
-            return  # nothing can tell whether there is one
+    def delete(self, key: str) -> None:
+        """Delete a scratch object."""
+        self.store.delete_one(key)
+        self._keys.discard(key)
+
+    def _abort_all(self, some: UploadInfo) -> None:
+        for upload in uploads(self.store, some.key):
+            self.abort(upload)

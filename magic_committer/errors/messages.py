@@ -174,10 +174,7 @@ def _if_set(flag: str, value: object) -> list[str]:
 
 
 FLAGS: dict[str, tuple[str, Callable[[str, Any], list[str]]]] = {
-    "accept": (
-        "--accept",
-        lambda flag, keys: [w for k in keys[:KEYS_NAMED_MAX] for w in (flag, k)],
-    ),
+    "accept": ("--accept", _each),
     "adopt": ("--adopt", _if_set),
     "dry_run": ("--dry-run", _if_set),
     "expect": ("--expect", lambda flag, value: [flag, str(value)]),

@@ -21,7 +21,6 @@ from typing import Unpack
 
 from magic_committer.commit import register
 from magic_committer.commit.driver import runs_of
-from magic_committer.commit.register import FORGET_AFTER_SECONDS, FORGET_GIVEN_AFTER_SECONDS
 from magic_committer.commit.stream import read_ledger
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import (
@@ -34,10 +33,8 @@ from magic_committer.errors import (
 )
 from magic_committer.errors.messages import ENDED_OR_NEVER
 from magic_committer.hadoop.paths import Destination, JobPaths
-from magic_committer.maintenance.abort_uploads import OpenUploads
-from magic_committer.maintenance.adopt import adopt_job
 from magic_committer.maintenance.cleanup import Cleaning, Limits
-from magic_committer.maintenance.ending import give_up_job, recover_job
+from magic_committer.maintenance.ending import Ending
 from magic_committer.maintenance.inspect import inspect_all, jobs_below
 from magic_committer.maintenance.reports import (
     DEAD_AFTER_SECONDS,
@@ -51,7 +48,7 @@ from magic_committer.maintenance.reports import (
     StreamState,
     seconds,
 )
-from magic_committer.maintenance.uploads import Filters
+from magic_committer.maintenance.uploads import Filters, OpenUploads
 from magic_committer.options import Options, S3Options, S3Place, options_of, s3_of
 from magic_committer.protocol.ledger import StreamBatch, checkpoint_of
 from magic_committer.protocol.record import State
@@ -209,12 +206,11 @@ def recover(
         FormatError: the record cannot be read, or a newer version wrote it.
         StoreError, WrongType, PathError, OptionError: as for `start`.
     """
-    runtime, destination = _reach(dest, s3_of(s3, place), progress)
-    limit = seconds("dead_after", dead_after)
-    return recover_job(
-        runtime, destination, job_id, dead_after=limit, accept=accept,
-        leave_visible=leave_visible, dry_run=dry_run, options=options,
+    ending = Ending(
+        *_reach(dest, s3_of(s3, place), progress), job_id,
+        dead_after=seconds("dead_after", dead_after), options=options_of(options),
     )  # fmt: skip
+    return ending.recover_now(accept, leave_visible, dry_run=dry_run)
 
 
 @patient()
@@ -268,7 +264,7 @@ def abort(
             job_id=job_id,
             hint=ENDED_OR_NEVER,
         )
-    committer = MagicCommitter.found(runtime, destination, seen, options)
+    committer = MagicCommitter.found(runtime, destination, seen, options_of(options))
     return committer.abort_job(revert=revert, leave_visible=leave_visible, role="recovery")
 
 
@@ -317,11 +313,11 @@ def force_abort(
             record. Nothing is given up yet. Call it again.
         WrongType, PathError, OptionError: as for `start`.
     """
-    runtime, destination = _reach(dest, s3_of(s3, place), progress)
-    limit = seconds("dead_after", dead_after)
-    return give_up_job(
-        runtime, destination, job_id, dead_after=limit, dry_run=dry_run, options=options
-    )
+    ending = Ending(
+        *_reach(dest, s3_of(s3, place), progress), job_id,
+        dead_after=seconds("dead_after", dead_after), options=options_of(options),
+    )  # fmt: skip
+    return ending.give_up_now(dry_run=dry_run)
 
 
 @patient()
@@ -373,11 +369,11 @@ def adopt(
         OutcomeUnknown: the store gave no clear answer. Adopt it again.
         StoreError, WrongType, PathError, OptionError: as for `start`.
     """
-    runtime, destination = _reach(dest, s3_of(s3, place), no_progress)
-    limit = seconds("dead_after", dead_after)
-    return adopt_job(
-        runtime, destination, job_id, dead_after=limit, dry_run=dry_run, options=options
-    )
+    ending = Ending(
+        *_reach(dest, s3_of(s3, place), no_progress), job_id,
+        dead_after=seconds("dead_after", dead_after), options=options_of(options),
+    )  # fmt: skip
+    return ending.adopt_now(dry_run=dry_run)
 
 
 @patient()
@@ -386,8 +382,8 @@ def cleanup(
     *,
     dead_after: Age = DEAD_AFTER_SECONDS,
     leftover_after: Age = LEFTOVER_AFTER_SECONDS,
-    forget_after: Age = FORGET_AFTER_SECONDS,
-    forget_given_after: Age = FORGET_GIVEN_AFTER_SECONDS,
+    forget_after: Age = register.FORGET_AFTER_SECONDS,
+    forget_given_after: Age = register.FORGET_GIVEN_AFTER_SECONDS,
     finish: bool = True,
     dry_run: bool = False,
     s3: S3Options | None = None,
@@ -514,8 +510,8 @@ def abort_stream(
         StoreError: the store refused a request, or cannot be reached. Call it again.
     """
     runtime, destination = _reach(dest, s3_of(s3, place), progress)
-    options = options_of(options)
-    return tuple(abort_jobs_of(runtime, destination, checkpoint_of(checkpoint), options))
+    digest = checkpoint_of(checkpoint)
+    return tuple(abort_jobs_of(runtime, destination, digest, options_of(options)))
 
 
 def abort_jobs_of(
@@ -544,8 +540,7 @@ def abort_jobs_of(
 
 def _has_ended(runtime: Runtime, seen: register.Seen) -> bool:
     """Whether a job's own process has ended it, and deleted its record, since it was seen."""
-    now = register.read(runtime, seen.key)
-    return now is None or now.record.uuid != seen.record.uuid
+    return register.read_own(runtime, seen.key, seen.record.uuid) is None
 
 
 def _reach(dest: str, s3: S3Options, progress: ProgressFunction) -> tuple[Runtime, Destination]:

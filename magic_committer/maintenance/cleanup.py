@@ -16,8 +16,9 @@ ever if its age is not known: another program may be copying a file with the sam
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import cast
@@ -44,26 +45,22 @@ from magic_committer.errors import (
 )
 from magic_committer.errors.messages import age_words
 from magic_committer.hadoop.paths import RECORD, SAVED_SUFFIXES, TEMPORARY, Destination, owner_of
-from magic_committer.maintenance.ending import recover_job
-from magic_committer.maintenance.inspect import Listing, directories, each, pendings_of
-from magic_committer.maintenance.reports import NAMED_MAX, CleanupReport, Recovery
-from magic_committer.maintenance.uploads import (
-    OLD_SECONDS,
-    Places,
-    Survey,
+from magic_committer.maintenance.ending import Ending
+from magic_committer.maintenance.inspect import (
+    Listing,
+    changed_ago,
+    directories,
     directory_of,
+    each,
+    pendings_of,
 )
+from magic_committer.maintenance.reports import NAMED_MAX, CleanupReport, Recovery, unfinished
+from magic_committer.maintenance.uploads import OLD_SECONDS, OpenUploads, Places
 from magic_committer.options import Options
 from magic_committer.protocol.record import JOB_METADATA, State
 from magic_committer.runtime.components import Runtime
 from magic_committer.stores.base import DirectoryStore, ObjectInfo
 from magic_committer.stores.urls import is_tree
-
-COUNTS = (
-    "jobs_left", "uploads_aborted", "uploads_left", "uploads_nameless", "objects_deleted",
-    "records_deleted",
-)  # fmt: skip
-"""What a report counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +88,18 @@ class Cleaning:
     _unfinished: list[Recovery] = field(default_factory=list)
     _left_ages: dict[str, float] = field(default_factory=dict)
     _over: set[str] = field(default_factory=set)
-    _counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
+    _counts: Counter[str] = field(default_factory=Counter)
     _did: list[str] = field(default_factory=list)
     _errors: list[str] = field(default_factory=list)
 
     def run(self) -> CleanupReport:
         """Clean up. An error on one thing does not stop the others. StoreError: the jobs could not
         be listed."""
-        survey: Survey | None = None
+        survey: OpenUploads | None = None
         try:  # the uploads are listed before the records are read
-            survey = Survey(
-                self.runtime, self.dest, dead_after=self.limits.dead_after,
-                in_flight=self.options.commit_threads, by_name=True,
+            survey = OpenUploads(
+                self.runtime, self.dest, options=self.options,
+                dead_after=self.limits.dead_after, by_name=True,
             )  # fmt: skip
         except NotSupported:
             self._errors.append("the store cannot list uploads: those that nothing names stay open")
@@ -140,34 +137,31 @@ class Cleaning:
             self._did.append(line)
 
     def _recover(self, directory: str, seen: register.Seen) -> None:
-        running = seen.record.state is State.RUNNING  # then `recover_job` asks for its age
-        if not running and self._is_young(directory):
-            self._counts["jobs_left"] += 1
-            return
+        running = seen.record.state is State.RUNNING  # then its recovery asks for its age
         only_told = not running and not self.limits.finish
-        try:
-            recovery = recover_job(
-                self.runtime, self.dest, seen.record.id,
-                dead_after=self.limits.dead_after, dry_run=self.dry_run or only_told,
-                options=self.options,
-            )  # fmt: skip
-        except JobTooYoung:
-            self._counts["jobs_left"] += 1
+        ending = Ending(
+            self.runtime, self.dest, seen.record.id,
+            dead_after=self.limits.dead_after, options=self.options,
+        )  # fmt: skip
+        recovery: Recovery | None = None
+        with suppress(JobTooYoung):
+            if running or not self._is_young(directory):
+                recovery = ending.recover_now(dry_run=self.dry_run or only_told)
+        self._counts["jobs_left"] += recovery is None or only_told
+        if recovery is None:
             return
         if only_told:
-            self._counts["jobs_left"] += 1
             self._unfinished.append(recovery)
             return
         self._recovered.append(recovery)
-        if not recovery.dry_run and recovery.state not in (State.CLOSED, State.ABSENT):
-            warnings = recovery.report.warnings if recovery.report is not None else ()
-            why = f": {warnings[0]}" if warnings else ""
-            self._errors.append(f"job {recovery.job_id} is still {recovery.state}{why}")
+        left = unfinished(recovery.job_id, recovery.state, recovery.report)
+        if left and not recovery.dry_run:
+            self._errors.append(left)
         if len(self._recovered) <= NAMED_MAX:
             self._did.append(f"job {recovery.job_id} ({recovery.found}): {recovery.did}")
 
     def _is_young(self, directory: str) -> bool:
-        return Listing(self.runtime, directory).to_end().age < self.limits.leftover_after
+        return changed_ago(self.runtime, directory) < self.limits.leftover_after
 
     def _forget(self, seen: register.Seen) -> None:
         """Delete a closed record that is old enough."""
@@ -182,37 +176,29 @@ class Cleaning:
             or register.remove(self.runtime, seen)
             or delete_if_same(self.runtime, seen.key, seen.etag)
         ):
-            self._note(
-                "records_deleted", f"job {seen.record.id}: its closed record, {age_words(age)} old"
-            )
+            line = f"job {seen.record.id}: its closed record, {age_words(age)} old"
+            self._note("records_deleted", line)
+
+    # Control objects ------------------------------------------------------------------------------
 
     def _litter(self, directory: str, known_over: str) -> None:
         """Remove leftovers of jobs that are over from a directory: by token, each only if it is old
         itself. ``known_over``: the UUID of the closed record there; "": there is no record."""
-        seen_any = False
+        listing, taken = Listing(self.runtime, directory), 0
+        record = f"{directory}{RECORD}"
+        others = (info for info in listing if info.key != record and self._old(info))
 
-        def candidates() -> Iterator[ObjectInfo]:
-            nonlocal seen_any
-            for info in Listing(self.runtime, directory):
-                if info.key != f"{directory}{RECORD}":
-                    seen_any = True
-                    if self._old(info):
-                        yield info
+        def take(info: ObjectInfo) -> int | None:
+            return self._take(info, known_over)
 
-        taken = 0
-        for info, outcome in each(
-            self.runtime,
-            lambda i: self._take(i, known_over),
-            candidates(),
-            self.options.commit_threads,
-        ):
-            if isinstance(outcome, MagicError):
-                self._errors.append(f"{info.key}: {outcome}")
-            elif outcome is not None:
+        for info, aborted in each(self.runtime, take, others, self.options.commit_threads):
+            if isinstance(aborted, MagicError):
+                self._errors.append(f"{info.key}: {aborted}")
+            elif aborted is not None:
                 taken += 1
-                self._counts["uploads_aborted"] += outcome
+                self._counts["uploads_aborted"] += aborted
                 self._note("objects_deleted", f"{info.key}: a job that is over left it")
-        if seen_any and not taken and not known_over:
+        if listing.objects and not taken and not known_over:
             self._counts["jobs_left"] += 1
 
     def _old(self, info: ObjectInfo) -> bool:
@@ -231,9 +217,8 @@ class Cleaning:
             return None
         if not known_over and not self._is_over_here(info.key, token):
             return None
-        self._left_ages[token] = max(
-            self._left_ages.get(token, 0.0), age_of(now.seen_at, now.last_modified)
-        )
+        age = age_of(now.seen_at, now.last_modified)
+        self._left_ages[token] = max(self._left_ages.get(token, 0.0), age)
         saved = info.key.endswith(SAVED_SUFFIXES)
         aborted, left = self._abort_pendings(now) if saved else (0, False)
         if left:
@@ -254,51 +239,6 @@ class Cleaning:
                 return False
             self._over.add(token)
         return True
-
-    def _abort_pendings(self, info: ObjectInfo) -> tuple[int, bool]:
-        """Abort the uploads that a leftover `.pending` or `.pendingset` names, but not those that
-        have ended: on some stores the abort of a completed upload deletes the object, even one that
-        has replaced its own (docs/stores.md). Gives how many were aborted, and whether one is
-        left."""
-        try:
-            pendings, _ = pendings_of(self.runtime, info)
-        except (NotFound, FormatError) as error:
-            if isinstance(error, FormatError):
-                self._errors.append(f"its uploads are not known: {error}")
-            return 0, False
-        uploads = []
-        for number, pending in enumerate(pendings):
-            if not self.dest.contains(pending.destination_key):
-                raise FormatError(info.key, "destinationKey", "lies outside the destination")
-            ready = from_pending(pending, f"{info.key}: {number}")
-            uploads.append(ready._replace(parts=()))
-        # One after the other, by verbs: this is a thread of the pool, and a thread that waits for
-        # others of its pool may wait for ever.
-        ends = [
-            self._removed(one, requests.by_verbs(self.runtime, self._to_remove(one)(False)))
-            for one in uploads
-        ]
-        return ends.count(Removal.ABORTED), Removal.LEFT in ends
-
-    def _to_remove(self, upload: UploadName) -> requests.Start[UploadLook | Removed]:
-        """Begins to abort an upload, unless it has ended. A dry run only looks."""
-        if self.dry_run:
-            return to_look(self.runtime, upload)
-        return UploadRemover(self.runtime).to_remove(upload)
-
-    def _removed(self, upload: UploadName, end: UploadLook | Removed) -> Removal:
-        """What has become of an upload, or would. What is left is reported."""
-        if isinstance(end, Removed):
-            removal, why = end.removal, end.why
-        elif end.ended:
-            return Removal.GONE
-        else:
-            removal = Removal.ABORTED if end.error is None else Removal.LEFT
-            why = "" if end.error is None else end.error.message
-        if removal is Removal.LEFT:
-            self._counts["uploads_left"] += 1
-            self._errors.append(f"{upload.key}: its upload {upload.upload_id}: {why}")
-        return removal
 
     def _waiting_litter(self) -> None:
         """Remove the directories of waiting files of jobs that are over: each only if it is old.
@@ -323,11 +263,39 @@ class Cleaning:
             except StoreError as error:
                 self._errors.append(f"{directory}: {error}")
 
-    def _abort_named(self, survey: Survey) -> None:
+    # Uploads --------------------------------------------------------------------------------------
+
+    def _abort_pendings(self, info: ObjectInfo) -> tuple[int, bool]:
+        """Abort the uploads that a leftover `.pending` or `.pendingset` names, but not those that
+        have ended: on some stores the abort of a completed upload deletes the object, even one that
+        has replaced its own (docs/stores.md). Gives how many were aborted, and whether one is
+        left."""
+        try:
+            pendings, _ = pendings_of(self.runtime, info)
+        except NotFound:
+            return 0, False
+        except FormatError as error:
+            self._errors.append(f"its uploads are not known: {error}")
+            return 0, False
+        uploads = []
+        for number, pending in enumerate(pendings):
+            if not self.dest.contains(pending.destination_key):
+                raise FormatError(info.key, "destinationKey", "lies outside the destination")
+            ready = from_pending(pending, f"{info.key}: {number}")
+            uploads.append(ready._replace(parts=()))
+        # One after the other, by verbs: this is a thread of the pool, and a thread that waits for
+        # others of its pool may wait for ever.
+        ends = [
+            self._removed(one, requests.by_verbs(self.runtime, self._to_remove(one)(False)))
+            for one in uploads
+        ]
+        return ends.count(Removal.ABORTED), Removal.LEFT in ends
+
+    def _abort_named(self, survey: OpenUploads) -> None:
         """Abort old uploads whose names tell a job that is over."""
 
         def doomed() -> Iterator[UploadName]:
-            for found in chain.from_iterable(survey.pages()):
+            for found in chain.from_iterable(survey._pages()):
                 age = found.limit_age if found.age is not None else self._left_ages.get(found.uuid)
                 over = found.owner_class == "orphan" or found.job_state == State.CLOSED
                 if over and age is not None and age >= self.limits.leftover_after:
@@ -338,10 +306,9 @@ class Cleaning:
                     self._counts["uploads_nameless"] += (found.age or 0.0) >= OLD_SECONDS
 
         removals = ((upload, self._to_remove(upload)) for upload in doomed())
+        works = requests.each(self.runtime, removals, in_flight=self.options.commit_threads)
         try:
-            with closing(
-                requests.each(self.runtime, removals, in_flight=self.options.commit_threads)
-            ) as ended:
+            with closing(works) as ended:
                 for upload, end in ended:
                     if self._removed(upload, end) is Removal.ABORTED:
                         line = f"{upload.key}: its upload {upload.upload_id}, of a job that is over"
@@ -354,3 +321,23 @@ class Cleaning:
         except StoreError as error:
             why = str(error)
         self._errors += [why] if why else []
+
+    def _to_remove(self, upload: UploadName) -> requests.Start[UploadLook | Removed]:
+        """Begins to abort an upload, unless it has ended. A dry run only looks."""
+        if self.dry_run:
+            return to_look(self.runtime, upload)
+        return UploadRemover(self.runtime).to_remove(upload)
+
+    def _removed(self, upload: UploadName, end: UploadLook | Removed) -> Removal:
+        """What has become of an upload, or would. What is left is reported."""
+        if isinstance(end, Removed):
+            removal, why = end.removal, end.why
+        elif end.ended:
+            return Removal.GONE
+        else:
+            removal = Removal.ABORTED if end.error is None else Removal.LEFT
+            why = "" if end.error is None else end.error.message
+        if removal is Removal.LEFT:
+            self._counts["uploads_left"] += 1
+            self._errors.append(f"{upload.key}: its upload {upload.upload_id}: {why}")
+        return removal

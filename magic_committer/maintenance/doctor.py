@@ -11,12 +11,18 @@ questions; `tests/cli/test_doctor.py` runs jobs that may do no more. Roles:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, get_args
 
-from magic_committer.commit.probe import WHOLE_KEYS_ONLY, Capabilities, probe_all
+from magic_committer.commit.probe import (
+    STALE_ETAG,
+    WHOLE_KEYS_ONLY,
+    Capabilities,
+    Scratch,
+    probe_all,
+)
 from magic_committer.errors import (
     FormatError,
     InvalidRequest,
@@ -27,11 +33,11 @@ from magic_committer.errors import (
     Unanswered,
 )
 from magic_committer.hadoop.paths import MAGIC, MAGIC_JOB_PREFIX, RECORD, Destination
+from magic_committer.maintenance.inspect import at_and_above
 from magic_committer.options import FAILING, Mode
-from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.runtime.components import Runtime
 from magic_committer.runtime.wiring import BucketSettings
-from magic_committer.stores.base import Attributes, Part, refusal_of, transport_of, uploads
+from magic_committer.stores.base import Part, UploadInfo, refusal_of, transport_of
 
 Role = Literal["writer", "committer", "cleaner"]
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -84,9 +90,9 @@ def policy(role: Role, dest: Destination) -> dict[str, Any]:
     needed = actions_of(role)
     bucket = f"arn:aws:s3:::{dest.bucket}"
     below = f"{_literal(dest.prefix)}*"
-    above = list(map(_literal, directories_above(dest.prefix))) if role == "cleaner" else []
-    prefixes = [below, *(f"{one}{MAGIC}*" for one in above)]
-    within = {"StringLike": {"s3:prefix": prefixes if above else below}}
+    higher = list(map(_literal, above(dest))) if role == "cleaner" else []
+    prefixes = [below, *(f"{one}{MAGIC}*" for one in higher)]
+    within = {"StringLike": {"s3:prefix": prefixes if higher else below}}
     statements: list[dict[str, Any]] = [
         {
             "Sid": "FilesRecordsAndUploads",
@@ -94,8 +100,8 @@ def policy(role: Role, dest: Destination) -> dict[str, Any]:
             "Resource": f"{bucket}/{below}",
         }
     ]
-    if above:
-        records = [f"{bucket}/{one}{MAGIC_JOB_PREFIX}*/{RECORD}" for one in above]
+    if higher:
+        records = [f"{bucket}/{one}{MAGIC_JOB_PREFIX}*/{RECORD}" for one in higher]
         statements.append({"Sid": "RecordsAbove", "Action": GET, "Resource": records})
     for sid, action in (
         ("FindObjects", LIST),
@@ -109,11 +115,9 @@ def policy(role: Role, dest: Destination) -> dict[str, Any]:
     return {"Version": POLICY_VERSION, "Statement": allowed}
 
 
-def directories_above(prefix: str) -> Iterator[str]:
-    """``""`` and ``"a/"`` for ``a/b/``: the directories above a destination's."""
-    for index in range(len(prefix)):
-        if index == 0 or prefix[index - 1] == "/":
-            yield prefix[:index]
+def above(dest: Destination) -> list[str]:
+    """The directories above a destination's: ``""`` and ``"a/"`` for ``a/b/``."""
+    return list(at_and_above(dest.prefix))[:-1]
 
 
 def _literal(text: str) -> str:
@@ -157,7 +161,7 @@ _UNKNOWN = "was not found out"
 
 
 Told = tuple[bool | None, str]
-"""Whether something works, None: it was not found out; and a sentence."""
+"""As in a `Verdict`."""
 
 
 def verdicts(can: Capabilities, denied: Set[str]) -> Iterator[Verdict]:
@@ -171,8 +175,8 @@ def verdicts(can: Capabilities, denied: Set[str]) -> Iterator[Verdict]:
     if works and loses:
         sentence = UNLESS_KILLED
     for mode in get_args(Mode):
-        alike = mode == "append" or not works
-        yield Verdict(mode, *((works, sentence) if alike else _mode(mode, can)))
+        own = works and mode != "append"
+        yield Verdict(mode, *(_mode(mode, can) if own else (works, sentence)))
     if denied & TO_PROBE:
         off: Told = False, f"does not help: {_wants(denied)}"
     elif can.metadata_kept is False:
@@ -235,20 +239,16 @@ def _mode(mode: Mode, can: Capabilities) -> Told:
 def _again(can: Capabilities) -> Told:
     if can.second_complete is None:
         return None, _UNKNOWN
-    how = {
-        "idempotent": "a second Complete is answered as the first",
-        "forgetful": "a second Complete is answered with 404, and the object tells by its token",
-        "other": f"a second Complete {can.notes.get('second_complete', 'is an error')}, and the"
-        " object tells by its token",
-    }
-    slower = ""
+    how = "is answered as the first"
+    if can.second_complete != "idempotent":
+        how = can.notes.get("second_complete", "is answered with 404")
+        how += ", and the object tells by its token"
     if can.true_complete is False:
-        false = can.notes.get("true_complete", "answers 200 falsely")
-        slower = (
-            f"; but the store {false}: each object is looked at after its Complete, and completing"
-            " takes some two thirds longer"
+        how += (
+            f"; but the store {can.notes.get('true_complete', 'answers 200 falsely')}: each object"
+            " is looked at after its Complete, and completing takes some two thirds longer"
         )
-    return True, f"works: {how[can.second_complete]}{slower}"
+    return True, f"works: a second Complete {how}"
 
 
 def _killed(can: Capabilities, denied: Set[str]) -> Told:
@@ -286,7 +286,8 @@ def _killed(can: Capabilities, denied: Set[str]) -> Told:
 
 NO_UPLOAD = "magic-committer-doctor-no-such-upload"
 """An upload id that no store has given."""
-NO_ETAG = '"00000000000000000000000000000000"'
+NAME = "doctor"
+"""Of the one key on which the actions are tried."""
 SCRATCH_BYTES_MAX = 1024
 LISTED = "an object that is not there answers 403 as well: a job lists its key then, and goes on"
 UNTOLD = "without s3:ListBucket an object that is not there answers 403 as well"
@@ -297,6 +298,10 @@ ON_BUCKETS = frozenset({LIFECYCLE, LIST_UPLOADS})
 Answer = Literal["ok", "denied", "unsupported", "unanswered", "error", "unknown"]
 """``unsupported``: the store has no such call. ``unknown``: the store did not say, or was not
 asked."""
+ANSWERS: Mapping[type[StoreError], Answer] = {
+    PermissionDenied: "denied", NotSupported: "unsupported", Unanswered: "unanswered",
+}  # fmt: skip
+"""What an error says; "error" of all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,11 +349,11 @@ def diagnose(
     bucket, to ask whether its lifecycle may be read. ``paging``: ask too whether more than 1,000
     uploads are listed: 2,000 more requests. Raises what ends all: no such bucket, no credentials or
     wrong ones, no store."""
-    with _Trial(runtime, dest) as scratch:
-        found = {one.action: one for one in scratch.ask()}
-        found[LIFECYCLE] = scratch.ask_lifecycle(settings)
-        above = list(scratch.ask_above())
-    asked = (*(found[one.action] for one in PERMISSIONS), *above)
+    with _Trial(runtime, dest) as trial:
+        found = {one.action: one for one in trial.ask()}
+        found[LIFECYCLE] = trial.ask_lifecycle(settings)
+        records = list(trial.ask_above())
+    asked = (*(found[one.action] for one in PERMISSIONS), *records)
     can, problem = Capabilities(), ""
     if lacking := [action for action in sorted(TO_PROBE) if found[action].answer != "ok"]:
         problem = f"not asked: that wants {', '.join(lacking)}"
@@ -370,67 +375,46 @@ def diagnose(
             for one in verdicts(can, denied)
             for why in (refusal_of(runtime.store, "", one.subject),)
         ),
-        left=tuple(scratch.left),
+        left=tuple(map(_words, (one for one, _ in trial.left))),
         transport=transport_of(runtime.store),
     )
 
 
-class _Trial:
-    """One key in a job's directory, on which each action is tried. Everything is removed when the
-    ``with`` ends, however it ends; ``left`` names what is not."""
+def _words(left: UploadInfo | str) -> str:
+    if isinstance(left, str):
+        return left
+    return f"{left.key}: {f'upload {left.upload_id}' if left.upload_id else 'perhaps an upload'}"
+
+
+class _Trial(Scratch):
+    """One key in a job's directory, on which each action is tried."""
 
     def __init__(self, runtime: Runtime, dest: Destination) -> None:
-        self._store, self._dest, self._uuid = runtime.store, dest, runtime.ids()
-        self._directory = f"{dest.jobs_prefix}{self._uuid}/"
-        self._key = f"{self._directory}doctor-mcj{self._uuid}"
-        self._metadata = {JOB_METADATA: self._uuid}
-        self._object = False  # it may be there
-        self._uploads: list[str] = []  # that may be open
-        self._unsure = False  # there may be one whose id is not known
-        self.left: list[str] = []
-
-    def __enter__(self) -> _Trial:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._unsure:
-            try:
-                listed = {upload.upload_id for upload in uploads(self._store, self._key)}
-                self._uploads += listed - set(self._uploads)
-            except StoreError:
-                self.left.append(f"{self._key}: perhaps an upload")
-        for upload in tuple(self._uploads):
-            try:
-                self._abort(upload)
-            except StoreError:
-                self.left.append(f"{self._key}: upload {upload}")
-        if self._object:
-            try:
-                self._delete()
-            except StoreError:
-                self.left.append(self._key)
+        uuid = runtime.ids()
+        self.dest, self.directory = dest, f"{dest.jobs_prefix}{uuid}/"
+        super().__init__(runtime, self.directory, uuid)
+        self.at = self.key(NAME)
 
     def ask(self) -> Iterator[Asked]:
         """All actions under the destination."""
-        yield self._tried(LIST, partial(self._first_page, self._directory), first=True)
-        yield self._tried(
-            LIST_UPLOADS, lambda: next(iter(self._store.list_uploads(self._directory)), None)
-        )
-        delete = self._tried(DELETE, self._delete)
+        uploads = self.store.list_uploads
+        yield self._tried(LIST, partial(self._first_page, self.directory), first=True)
+        yield self._tried(LIST_UPLOADS, lambda: next(iter(uploads(self.directory)), None))
+        delete = self._tried(DELETE, partial(self.delete, self.at))
         put, abort, parts = self._ask_upload()
         if delete.answer == "ok" and put.answer == "ok":
             put, get, delete = self._ask_object()
         else:
-            get = self._ask_missing(self._key)
+            get = self._ask_missing(self.at)
         yield from (put, get, delete, abort, parts)
 
     def ask_above(self) -> Iterator[Asked]:
         """Whether records above the destination may be found and read, as a cleaner needs."""
-        for above in directories_above(self._dest.prefix):
-            jobs = f"{above}{MAGIC_JOB_PREFIX}"
+        for higher in above(self.dest):
+            jobs = f"{higher}{MAGIC_JOB_PREFIX}"
             listing = self._tried(LIST, partial(self._first_page, jobs))
-            get = self._ask_missing(f"{jobs}{self._uuid}/{RECORD}")
-            on = f"s3://{self._dest.bucket}/{above}"
+            get = self._ask_missing(f"{jobs}{self.uuid}/{RECORD}")
+            on = f"s3://{self.dest.bucket}/{higher}"
             for one in (listing, get):
                 yield replace(one, on=on, use="records above", roles=("cleaner",))
 
@@ -446,31 +430,36 @@ class _Trial:
 
     def _ask_upload(self) -> tuple[Asked, Asked, Asked]:
         """PutObject, AbortMultipartUpload, ListMultipartUploadParts."""
-        absent = (NotFound, InvalidRequest)
-        abort = self._tried(ABORT, lambda: self._abort(NO_UPLOAD), absent=absent)
+        store, absent = self.store, (NotFound, InvalidRequest)
+        none = UploadInfo(self.at, NO_UPLOAD)
+        abort = self._tried(ABORT, partial(self.abort, none), absent=absent)
         if abort.answer == "denied":
-            none = partial(self._store.complete_upload, self._key, NO_UPLOAD, [Part(1, NO_ETAG, 1)])
-            put = self._tried(PUT, none, absent=absent)
+            send = partial(store.complete_upload, self.at, NO_UPLOAD, [Part(1, STALE_ETAG, 1)])
+            put = self._tried(PUT, send, absent=absent)
         else:
             put = self._tried(PUT, self._create)
-        if not self._uploads:
-            look = partial(self._store.list_parts, self._key, NO_UPLOAD)
+        if not self.uploads:
+            look = partial(store.list_parts, self.at, NO_UPLOAD)
             return put, abort, self._tried(PARTS, look, absent=absent)
-        upload = self._uploads[0]
-        parts = self._tried(PARTS, partial(self._store.list_parts, self._key, upload))
-        return put, self._tried(ABORT, lambda: self._abort(upload)), parts
+        (upload,) = self.uploads
+        parts = self._tried(PARTS, partial(store.list_parts, self.at, upload.upload_id))
+        return put, self._tried(ABORT, partial(self.abort, upload)), parts
+
+    def _create(self) -> None:
+        try:
+            self.create(NAME)
+        except (PermissionDenied, InvalidRequest):
+            self.unsure.clear()
+            raise
 
     def _ask_object(self) -> tuple[Asked, Asked, Asked]:
         """PutObject, GetObject, DeleteObject, for an object that exists."""
-        self._object = True
-        put = self._tried(
-            PUT, lambda: self._store.put(self._key, b"object", metadata=self._metadata)
-        )
+        put = self._tried(PUT, partial(self.put, NAME))
         there = put.answer == "ok"
-        get = self._tried(GET, partial(self._get, self._key), absent=() if there else (NotFound,))
+        get = self._tried(GET, partial(self._get, self.at), absent=() if there else (NotFound,))
         if get.answer == "ok":
-            get = replace(get, detail=self._ask_missing(f"{self._key}-missing").detail)
-        return put, get, self._tried(DELETE, self._delete)
+            get = replace(get, detail=self._ask_missing(f"{self.at}-missing").detail)
+        return put, get, self._tried(DELETE, partial(self.delete, self.at))
 
     def _ask_missing(self, key: str) -> Asked:
         """GetObject, for an object that is not there: a refusal says nothing of the permission."""
@@ -480,7 +469,7 @@ class _Trial:
     def _asked(self, action: str) -> Asked:
         """An action about which nothing is known yet."""
         (one,) = (one for one in PERMISSIONS if one.action == action)
-        on = f"s3://{self._dest.bucket}/" if action in ON_BUCKETS else self._dest.url
+        on = f"s3://{self.dest.bucket}/" if action in ON_BUCKETS else self.dest.url
         return Asked(one.action, one.use, one.roles, on)
 
     def _tried(
@@ -494,7 +483,7 @@ class _Trial:
         """Try a request and give the result. ``absent``: errors that only say that the thing does
         not exist: a caller that gets them is allowed to ask. ``first``: of all requests: if nobody
         answers, or our credentials are wrong, all others would say the same: then it raises."""
-        answer: Answer
+        asked = self._asked(action)
         try:
             send()
         except StoreError as error:
@@ -503,43 +492,14 @@ class _Trial:
             if error.code == "NoSuchBucket" or (first and useless):
                 raise
             if isinstance(error, NotFound) and error.status == 403:
-                return replace(self._asked(action), detail=LISTED)
-            if isinstance(error, absent):
-                return replace(self._asked(action), answer="ok")
-            match error:
-                case PermissionDenied():
-                    answer = "denied"
-                case NotSupported():
-                    answer = "unsupported"
-                case Unanswered():
-                    answer = "unanswered"
-                case _:
-                    answer = "error"
-            return replace(self._asked(action), answer=answer, detail=str(error))
-        return replace(self._asked(action), answer="ok")
-
-    def _create(self) -> None:
-        self._unsure = True
-        try:
-            attributes = Attributes(metadata=self._metadata)
-            created = self._store.create_upload(self._key, attributes=attributes)
-        except (PermissionDenied, InvalidRequest):
-            self._unsure = False
-            raise
-        self._uploads.append(created.upload_id)
-        self._unsure = created.attempts > 1
-
-    def _abort(self, upload: str) -> None:
-        self._store.abort_upload(self._key, upload)
-        if upload in self._uploads:
-            self._uploads.remove(upload)
-
-    def _delete(self) -> None:
-        self._store.delete_one(self._key)
-        self._object = False
+                return replace(asked, detail=LISTED)
+            if not isinstance(error, absent):
+                kinds = (answer for kind, answer in ANSWERS.items() if isinstance(error, kind))
+                return replace(asked, answer=next(kinds, "error"), detail=str(error))
+        return replace(asked, answer="ok")
 
     def _get(self, key: str) -> None:
-        self._store.get(key, max_bytes=SCRATCH_BYTES_MAX)
+        self.store.get(key, max_bytes=SCRATCH_BYTES_MAX)
 
     def _first_page(self, prefix: str) -> None:
-        next(self._store.list(prefix, delimiter="/"), None)  # it may have no page at all
+        next(self.store.list(prefix, delimiter="/"), None)  # it may have no page at all

@@ -9,11 +9,33 @@ runs.
   recovery, and again after a crash: the slower process obeys. Only for a running job somebody must
   judge whether its driver is dead: by age.
 * A Hadoop job has no record. Its ending needs the operator's word that its JVM is dead (``adopt``);
-  the job then gets a record, and is one like all others (`magic_committer.maintenance.adopt`).
+  the job then gets a record, and is one like all others.
 * A job that can be neither finished nor undone is given up: the way out for every record.
 
-To give a job up is to abort or undo it in the usual way first. Only what that leaves is given up:
-uploads that cannot be aborted, files that cannot be deleted, a plan that is gone, a record that
+**To adopt** a Hadoop job is to give it a record. Hadoop's magic committer keeps none: only another
+driver of the same job can commit or abort what a dead job left, and this driver forgets what it did
+when it dies. With a record the decision is one swap, and anyone can finish it (docs/recovery.md).
+Invariants:
+
+* **The operator must say that the job's JVM is dead**: nothing on the store can tell. A JVM that
+  lives may complete or abort uploads that we do not know of (no I3). Cleanup never adopts.
+* **A directory with a token of ours on any object is never adopted**: it looks like a Hadoop job,
+  but is litter of a job of ours, and a late write of a zombie would be published
+  (counterexamples.md, #5). A zombie that writes after the look changes nothing either: for an
+  adopted job only objects without a token are committed, aborted or deleted (`StartedJob.owns`).
+* Adopting touches nothing of Hadoop's, even if it fails. The store is proved before, on a job of
+  its own that is deleted at once. The record is one PUT ``If-None-Match``.
+* The record names the application attempt whose pendingsets count: the newest one that has any.
+  Hadoop commits only the pendingsets of its own attempt (3.3.6 and later; before, all attempts
+  shared one directory). The sweep aborts what the other attempts left.
+* **What Hadoop decided stays decided.** A job that `_SUCCESS` names has committed: its record says
+  ``completed`` from the start, so nobody can abort it. Only the sweep is left to do; Hadoop's
+  `_SUCCESS` stays. The plan that this record names was never stored; every job whose sweep has
+  begun looks like this. If only some files of a job are visible, an abort is refused
+  (`magic_committer.commit.revert`).
+
+**To give a job up** is to abort or undo it in the usual way first. Only what that leaves is given
+up: uploads that cannot be aborted, files that cannot be deleted, a plan that is gone, a record that
 nobody can read. Each is named in the report. The job's control objects are deleted, its record
 last. Afterwards the answer to every question about the job is "unknown" (I10). Invariants:
 
@@ -34,6 +56,7 @@ last. Afterwards the answer to every question about the job is "unknown" (I10). 
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator
@@ -43,17 +66,16 @@ from functools import partial
 from typing import Any, TypeVar
 
 import orjson
+from msgspec import structs
 
-from magic_committer.commit import register, requests
+from magic_committer.commit import outcome, probe, register, requests
 from magic_committer.commit.gather import ACCEPT_EACH, Prospect
-from magic_committer.commit.outcome import (
-    committed_by_marker,
-    dead,
-    ended_by_record,
-    look_again,
-    outcome_of,
+from magic_committer.commit.outcome import outcome_of
+from magic_committer.commit.revert import (
+    committed_by_hadoop,
+    delete_if_same,
+    refuse_if_published,
 )
-from magic_committer.commit.revert import delete_if_same, refuse_if_published
 from magic_committer.commit.sets import ReadyUpload, from_pending
 from magic_committer.commit.stream import publish_batch
 from magic_committer.commit.sweep import job_records
@@ -73,6 +95,7 @@ from magic_committer.errors import (
     AlreadyVisible,
     CommitIncomplete,
     CommitRefused,
+    Decider,
     FormatError,
     InvalidRequest,
     JobError,
@@ -85,6 +108,7 @@ from magic_committer.errors import (
     NotSupported,
     OptionError,
     OutcomeUnknown,
+    PathError,
     PermissionDenied,
     PreconditionFailed,
     StoreError,
@@ -92,6 +116,7 @@ from magic_committer.errors import (
 )
 from magic_committer.errors.messages import (
     DEAD_AFTER,
+    ENDED_OR_NEVER,
     Call,
     Remedy,
     age_words,
@@ -100,26 +125,21 @@ from magic_committer.errors.messages import (
     pending_words,
 )
 from magic_committer.hadoop.paths import (
+    JOB_PREFIX,
     MAGIC_JOB_PREFIX,
+    PENDINGSET_SUFFIX,
     PLAN_PREFIX,
     Destination,
     JobPaths,
     owner_of,
 )
-from magic_committer.maintenance.adopt import adopt_job, started_of
-from magic_committer.maintenance.inspect import (
-    Listing,
-    each,
-    each_saved,
-    inspect_job,
-    job_ids,
-    progress_of,
-    would_do,
-)
+from magic_committer.maintenance import inspect
+from magic_committer.maintenance.inspect import Listing, changed_ago, directories, each, or_raise
 from magic_committer.maintenance.reports import (
     DEAD_AFTER_SECONDS,
     LEFTOVER_AFTER_SECONDS,
     NAMED_MAX,
+    OVER,
     ActionPlan,
     Adoption,
     FoundJob,
@@ -134,40 +154,41 @@ from magic_committer.protocol.record import (
     JOB_METADATA,
     RECORD_BYTES_MAX,
     USUAL_TERMS,
+    JobRecord,
+    ObjectRef,
     StartedJob,
     State,
 )
 from magic_committer.runtime.components import Runtime
 from magic_committer.stores.base import ObjectInfo, same_etag, uploads
+from magic_committer.stores.urls import is_tree
 from magic_committer.upload import BlockSource
 
 T = TypeVar("T")
 
-UNREADABLE = "unreadable"
-"""The word for the state of a record that this version cannot read."""
-IN_FLIGHT = 32
-"""Requests at once of a job that is given up."""
-_CLAIM = "given_up"
-_UUID = re.compile(r"[0-9a-f]{32}")
+logger = logging.getLogger("magic_committer")
+
+ADOPTED_TERMS = structs.replace(USUAL_TERMS, checksum="off")
+"""The terms of a Hadoop job, in our words."""
+ADOPTING = ("commit", "abort", "recover")
+"""The calls that adopt a Hadoop job on the operator's word."""
 LOOKS_MAX = 4
 """How often the record is read again because another process has moved it on. There are no more
 arrows from ``running`` to its end."""
-
 IDS_MAX, PROBLEMS_MAX = 10, 5
 """How many ids are named to a caller whose job is not there, and how many problems, or keys."""
+SWEEP = "It has committed: _SUCCESS names it, and stays as it is. Take away what job {} left?"
 WRITTEN_OVER = (
     "What the job has written over does not come back: where a file of it is visible at a key that"
     " held another object before, undoing deletes the file, and the old object is gone."
 )
 """Said before a job is undone that was free to write over objects."""
-SWEEP = "It has committed: _SUCCESS names it, and stays as it is. Take away what job {} left?"
-ADOPTING = ("commit", "abort", "recover")
-"""The calls that adopt a Hadoop job on the operator's word."""
 
 
 @dataclass(slots=True)
 class Ending:
-    """One job that somebody is about to end. Each verb gives a plan; all of them only read.
+    """One job that somebody is about to end. Each verb gives a plan; all of them only read. What
+    ends in ``_now`` is what `magic_committer` has under that name.
 
     Attributes:
         adopt: the operator's word that a Hadoop job's JVM is dead.
@@ -182,6 +203,7 @@ class Ending:
     job_id: str
     adopt: bool = False
     dead_after: float | None = None
+    options: Options = field(default_factory=Options)
     verb: Call = "abort"
     seen: register.Seen | None = None
     adoption: Adoption | None = None
@@ -203,7 +225,7 @@ class Ending:
             else:
                 assert self.seen is not None
                 if outcome_of(self.seen.record) != "committed":
-                    raise ended_by_record(self.dest.url, self.seen.record)
+                    raise outcome.ended_by_record(self.dest.url, self.seen.record)
                 question = f"Finish job {self.job_id}, which is {self.state}?"
             return self._plan(
                 question, lambda: self._committer().commit_job(None, expect, accept), **more
@@ -213,10 +235,10 @@ class Ending:
         """Plan to make sure that nothing of the job is visible."""
         with self._calling("abort"):
             self._find()
-            seen, undoes = self.seen, self.state is State.COMMITTING and revert
+            seen, undoes, warning = self.seen, self.state is State.COMMITTING and revert, ""
             if seen is not None and outcome_of(seen.record) == "committed" and not undoes:
-                raise ended_by_record(self.dest.url, seen.record)
-            question, warning = self._abort_question(leave_visible), ""
+                raise outcome.ended_by_record(self.dest.url, seen.record)
+            question = self._abort_question(leave_visible)
             if seen is not None and (undoes or self.state is State.REVERTING):
                 warning = "" if seen.record.terms.mode in FAILING else WRITTEN_OVER
             return self._plan(
@@ -231,17 +253,13 @@ class Ending:
         self, accept: Collection[str] = (), leave_visible: bool = False
     ) -> ActionPlan[Recovery]:
         """Plan to finish the job as it was decided, or to abort it if it was not."""
-        recover = partial(
-            recover_job, self.runtime, self.dest, self.job_id, accept=accept,
-            leave_visible=leave_visible,
-            dead_after=DEAD_AFTER_SECONDS if self.dead_after is None else self.dead_after,
-        )  # fmt: skip
+        recover = partial(self.recover_now, accept, leave_visible)
 
         def run() -> Recovery:
             if self.adoption is None:
                 return recover()
             self._take()
-            return recover(dead_after=0.0)
+            return replace(self, dead_after=0.0).recover_now(accept, leave_visible)
 
         with self._calling("recover"):
             try:
@@ -261,23 +279,20 @@ class Ending:
 
     def adopting(self) -> ActionPlan[Adoption]:
         """Plan to give a Hadoop job a record, and to do nothing else."""
-        self.adoption, self.verb = self._adopt(dry_run=True), "adopt"
-        return self._plan(f"Adopt job {self.job_id}?", lambda: self._adopt(dry_run=False))
+        self.adoption, self.verb = self.adopt_now(dry_run=True), "adopt"
+        return self._plan(f"Adopt job {self.job_id}?", self.adopt_now)
 
     def give_up(self) -> ActionPlan[GivenUp]:
         """Plan to give up what can be neither finished nor undone."""
-        give_up = partial(
-            give_up_job, self.runtime, self.dest, self.job_id, dead_after=self._settled()
-        )
         try:
-            look = give_up(dry_run=True)
+            look = self.give_up_now(dry_run=True)
         except JobNotFound as error:
             raise self._not_found() from error
         over = look.state == State.CLOSED
         question = "" if over else _give_up_question(look)
         would = f"nothing: it was {look.outcome}" if over else "give it up"
         row = {"warning": "", "would": would, "adopt": False, **look.to_dict()}
-        return ActionPlan(question, (row,), "", give_up)
+        return ActionPlan(question, (row,), "", self.give_up_now)
 
     def abort_or_give_up(self) -> ActionPlan[JobReport] | ActionPlan[GivenUp]:
         """Plan to end the job whatever its record says: what cannot be undone is left."""
@@ -288,17 +303,31 @@ class Ending:
             return self.abort(leave_visible=True)
         return self.give_up()
 
+    def look(self) -> FoundJob:
+        """What the job's directory holds; `JobNotFound` says which jobs there are."""
+        found = inspect.inspect_job(self.runtime, self.dest, self.job_id)
+        if found is None:
+            raise self._not_found()
+        return found
+
+    # Finding and asking ---------------------------------------------------------------------------
+
     @property
     def state(self) -> State:
         """Of the record."""
         return self.seen.record.state if self.seen is not None else State.ABSENT
 
-    def look(self) -> FoundJob:
-        """What the job's directory holds; `JobNotFound` says which jobs there are."""
-        found = inspect_job(self.runtime, self.dest, self.job_id)
-        if found is None:
-            raise self._not_found()
-        return found
+    @property
+    def paths(self) -> JobPaths:
+        """Of the job's control objects."""
+        return JobPaths(self.dest, self.job_id)
+
+    @property
+    def _settled(self) -> float:
+        return LEFTOVER_AFTER_SECONDS if self.dead_after is None else self.dead_after
+
+    def _read(self) -> register.Seen | None:
+        return register.read(self.runtime, self.paths.record)
 
     def _find(self) -> None:
         """Read the record, or look at what would be adopted; raise `JobError` if it is Hadoop's,
@@ -307,30 +336,20 @@ class Ending:
         if self.seen is not None:
             return
         if not self.adopt and (found := self.look()).kind == "hadoop":
-            raise self._refused(
+            raise self._error(
                 f"is a Hadoop job with {pending_words(found.tasks, found.files, found.bytes)}; it"
                 f" changed {age_words(found.age)} ago",
                 self._remedy("show", "look at it first"),
                 self._remedy(self.verb, "if its JVM is dead, adopt it"),
             )
         try:
-            self.adoption = self._adopt(dry_run=True)
+            self.adoption = self.adopt_now(dry_run=True)
         except JobNotFound as error:
             raise self._not_found() from error
 
-    def _read(self) -> register.Seen | None:
-        return register.read(self.runtime, JobPaths(self.dest, self.job_id).record)
-
-    def _adopt(self, *, dry_run: bool) -> Adoption:
-        return adopt_job(
-            self.runtime, self.dest, self.job_id, dead_after=self._settled(), dry_run=dry_run
-        )
-
-    def _settled(self) -> float:
-        return LEFTOVER_AFTER_SECONDS if self.dead_after is None else self.dead_after
-
     def _not_found(self) -> JobNotFound:
-        ids = list(job_ids(self.runtime, self.dest))
+        jobs = directories(self.runtime, self.dest.jobs_prefix, self.dest.older_jobs_prefix)
+        ids = [inspect.id_in(self.dest, directory) for directory in jobs]
         return JobNotFound(
             f"there is no job {self.job_id!r} under {self.dest.url}",
             job_id=self.job_id,
@@ -340,19 +359,19 @@ class Ending:
     def _take(self) -> register.Seen:
         """The job's record, after it was adopted if it has to be."""
         if self.adoption is not None:
-            self._adopt(dry_run=False)
+            self.adopt_now()
             self.adoption, self.seen = None, self._read()
         if self.seen is None:
             raise self._not_found()
         return self.seen
 
     def _committer(self) -> MagicCommitter:
-        return MagicCommitter.found(self.runtime, self.dest, self._take(), None)
+        return MagicCommitter.found(self.runtime, self.dest, self._take(), self.options)
 
     def _job(self) -> StartedJob:
         """The job as its record says, or as it will be."""
         if self.adoption is not None:
-            return started_of(self.runtime, self.dest, self.adoption)
+            return StartedJob.attached(self._record_of(self.adoption), self.dest.url, "")
         assert self.seen is not None
         return StartedJob.attached(self.seen.record, self.dest.url, self.seen.etag)
 
@@ -390,12 +409,12 @@ class Ending:
         """What a commit would publish now; raise `JobError` if it would be refused."""
         job = self._job()
         if job.terms.accept == "results":
-            raise self._refused(
+            raise self._error(
                 "can be committed by its driver only: which attempts count was told to it in"
                 " messages, and what lies on the store may be cut short",
                 self._remedy("abort", "if its driver is dead, abort and run it again"),
             )
-        committer = MagicCommitter(self.runtime, job, Options(), BlockSource())
+        committer = MagicCommitter(self.runtime, job, self.options, BlockSource())
         found = committer.driver(accept=accept).look(expect)
         abort = self._remedy("abort", "abort it")
         if found.problems:
@@ -406,23 +425,21 @@ class Ending:
             )  # fmt: skip
         if not found.tasks and expect is None:
             none = self._remedy("commit", "if it is right that it has none", expect=0)
-            raise self._refused("has no committed task", abort, none)
+            raise self._error("has no committed task", abort, none)
         return found
 
     def _abort_question(self, leave_visible: bool) -> str:
         """What to ask before the job is aborted or undone; raise `JobError` if Hadoop has
         committed it, wholly or (`AlreadyVisible`) in part."""
         if self.adoption is not None and self.adoption.committed:
-            raise self._refused(
+            raise self._error(
                 "has committed: _SUCCESS names it, so there is nothing to abort",
                 self._remedy("commit", "take away what it left"),
             )
         undecided = self.state in (State.RUNNING, State.ABSENT)
         if not undecided and self.state is not State.COMMITTING:
             return f"Finish undoing job {self.job_id}, which is {self.state}?"
-        job, stays = self._job(), ""
-        if undecided and job.adopted:  # of other jobs nothing is visible
-            stays = _stays(self.runtime, job, leave_visible)
+        stays = self._stays(leave_visible) if undecided else ""
         found = self.look()
         if not undecided:
             return (
@@ -433,7 +450,16 @@ class Ending:
         many = pending_words(found.tasks, found.files, found.bytes)
         return f"Abort job {self.job_id}{changed}: {many}{stays and f'; {stays}'}?"
 
-    def _refused(self, what: str, *remedies: Remedy) -> JobError:
+    def _stays(self, leave_visible: bool) -> str:
+        """What of an undecided job is visible, in words: of an adopted one, what its JVM made so.
+        Raise `AlreadyVisible` unless that may stay."""
+        job = self._job()
+        if not job.adopted:
+            return ""
+        in_flight = self.options.commit_threads
+        return refuse_if_published(self.runtime, job, in_flight, leave_visible=leave_visible)
+
+    def _error(self, what: str, *remedies: Remedy) -> JobError:
         words = f"job {self.job_id!r} {what}"
         return JobError(words, job_id=self.job_id, remedies=remedies)
 
@@ -464,12 +490,238 @@ class Ending:
             adopt[DEAD_AFTER] = self.dead_after
         return replace(remedy, options={**adopt, **remedy.options})
 
+    # Recovery -------------------------------------------------------------------------------------
 
-def _stays(runtime: Runtime, job: StartedJob, leave_visible: bool) -> str:
-    """What of an adopted job its JVM made visible, in words; raise `AlreadyVisible` unless that may
-    stay."""
-    in_flight = Options().commit_threads
-    return refuse_if_published(runtime, job, in_flight, leave_visible=leave_visible)
+    def recover_now(
+        self,
+        accept: Collection[str] = (),
+        leave_visible: bool = False,
+        *,
+        dry_run: bool = False,
+    ) -> Recovery:
+        """Finish or undo the job; see `magic_committer.recover`."""
+        if isinstance(accept, str):
+            raise OptionError("accept is a list of keys, not one key")
+        limit = DEAD_AFTER_SECONDS if self.dead_after is None else self.dead_after
+        found, last = "", None
+        for _ in range(LOOKS_MAX):
+            seen = self._read()
+            if seen is None:
+                return self._absent(found, dry_run)
+            record = seen.record
+            found = found or str(record.state)
+            recovery = Recovery(
+                self.job_id, self.dest.url, found, str(record.state), outcome_of(record),
+                inspect.would_do(record, 0.0, 0.0), record.uuid, dry_run,
+            )  # fmt: skip
+            if record.state is State.CLOSED:
+                return recovery
+            if record.state is State.RUNNING:
+                age = changed_ago(self.runtime, *record.paths(self.dest).directories)
+                leaves = {"leave_visible": True} if leave_visible else {}
+                ways = outcome.dead(self.dest.url, self.job_id, **leaves)
+                refuse_younger(self.job_id, age, limit, "it is running, and may be alive", *ways)
+            if dry_run:
+                self.seen = seen
+                return self._planned(recovery, accept, leave_visible)
+            committer = MagicCommitter.found(self.runtime, self.dest, seen, self.options)
+            try:
+                driver = committer.driver("recovery", accept)
+                report = driver.settle(record.state, leave_visible=leave_visible)
+            except (JobNotRunning, OutcomeUnknown) as error:
+                last = error  # another process moved it on: look again
+                continue
+            return replace(recovery, state=report.state, outcome=report.outcome, report=report)
+        assert last is not None
+        raise last
+
+    def _planned(
+        self, recovery: Recovery, accept: Collection[str], leave_visible: bool
+    ) -> Recovery:
+        """What would be done, in more detail. Only reads."""
+        if self.state is State.RUNNING:
+            try:
+                stays = self._stays(leave_visible)
+            except AlreadyVisible as error:
+                return replace(recovery, did=f"nothing: {error.message}")
+            return replace(recovery, did=f"{recovery.did}; {stays}") if stays else recovery
+        if self.seen is None or self.state is not State.COMMITTING:
+            return recovery
+        progress = inspect.progress_of(self.runtime, self.dest, self.seen)
+        unresolved = tuple(key for key in progress.missing_keys if key not in accept)
+        progress.missing -= len(progress.missing_keys) - len(unresolved)
+        did = inspect.would_do(self.seen.record, 0.0, 0.0, progress)
+        return replace(recovery, did=did, unresolved=unresolved)
+
+    def _absent(self, found: str, dry_run: bool) -> Recovery:
+        """The outcome without a record: "unknown", unless the marker tells (I10). A drawn id is the
+        job's UUID."""
+        job = StartedJob(self.job_id, self.job_id, self.dest.url, USUAL_TERMS, False, "", False)
+        ended, did = "", "there is no record of it; it may have ended, either way, or never been"
+        if outcome.committed_by_marker(self.runtime, job):
+            ended, did = "committed", "it has committed and is finished"
+        was, did = str(State.ABSENT), f"nothing: {did}"
+        return Recovery(self.job_id, self.dest.url, found or was, was, ended, did, dry_run=dry_run)
+
+    # Adopting -------------------------------------------------------------------------------------
+
+    def adopt_now(self, *, dry_run: bool = False) -> Adoption:
+        """Adopt the job; see `magic_committer.adopt`."""
+        runtime, dest = self.runtime, self.dest
+        if is_tree(dest.bucket):
+            raise PathError(
+                f"{dest.url} is on a file system: there are no jobs of Hadoop's magic committer,"
+                " which this call is about",
+                hint="Pass a path on S3",
+            )
+        adoption = self._hadoops()
+        job = StartedJob.attached(self._record_of(adoption), dest.url, "")
+        if committed_by_hadoop(runtime, job, self.options.commit_threads):
+            adoption = replace(adoption, committed=True)
+        if dry_run:
+            return adoption
+        # Prove that the store keeps the conditions of a decision, on a job of its own.
+        known = probe.known(runtime.store.identity)
+        if not (known.conditional_put and known.swap):
+            trial = MagicCommitter.setup(runtime, dest, ADOPTED_TERMS, self.options, BlockSource())
+            trial.abort_job(role="recovery")
+        record = self._record_of(adoption)
+        try:
+            register.create(runtime, self.paths.record, record)
+        except JobExists as error:
+            raise self._ours(error.message) from error
+        except OutcomeUnknown as error:
+            again = "adopt it again; if its record is there by then, it is adopted"
+            limit = {DEAD_AFTER: self._settled}
+            error.advice, error.remedies = "", (self._remedy("adopt", again, **limit),)
+            raise
+        logger.info("job %s: adopted, %s%s", self.job_id, dest.url, adoption.pendingsets)
+        if adoption.passed_over:
+            logger.warning("job %s: %s", self.job_id, adoption.older())
+        return replace(adoption, uuid=record.uuid)
+
+    def _hadoops(self) -> Adoption:
+        """Look at a Hadoop job that may be adopted."""
+        runtime, dest, ours = self.runtime, self.dest, self.paths.directory
+        self._refuse_ours()
+        older = f"{dest.older_jobs_prefix}{self.job_id}/"
+        homes = {ours: f"{ours}{JOB_PREFIX}{self.job_id}/", older: older}
+        for directory in homes:
+            listing = Listing(runtime, directory)
+            measured = inspect.measure(runtime, listing)
+            if listing.objects:
+                break
+        else:
+            raise JobNotFound(
+                f"there is no job {self.job_id!r} under {dest.url}, neither ours nor Hadoop's",
+                job_id=self.job_id,
+                hint=ENDED_OR_NEVER,
+            )
+        if measured.failure is not None:
+            raise measured.failure
+        if token := measured.ours or inspect.with_token(runtime, directory):
+            self._refuse_ours()  # another process may be adopting it
+            raise JobError(
+                f"job {self.job_id!r} cannot be adopted: {token} carries the token of a job of this"
+                " library",
+                job_id=self.job_id,
+                hint="What lies there is what that job left: adopted, the late write of one of its"
+                " tasks would be published",
+                remedies=(Remedy("cleanup", dest.url, why="take it away"),),
+            )
+        way = self._remedy("adopt", "if you know that it cannot", **{DEAD_AFTER: 0})
+        late = "what its JVM sent last may still land"
+        refuse_younger(self.job_id, listing.age, self._settled, late, way)
+        counts = _pendingsets(runtime, homes[directory])
+        chosen, *passed_over = [one for one in counts if counts[one]] or list(counts)[:1]
+        return Adoption(
+            self.job_id, dest.url, chosen[len(dest.prefix) :], counts[chosen],
+            passed_over=tuple(one[len(dest.prefix) :] for one in passed_over),
+            passed_over_tasks=sum(counts[one] for one in passed_over),
+            age=listing.age, files=measured.files, bytes=measured.bytes, problem=measured.problem,
+        )  # fmt: skip
+
+    def _refuse_ours(self) -> None:
+        seen = self._read()
+        if seen is not None:
+            raise self._ours(f"job {self.job_id!r} has a record, it is {seen.record.state}")
+
+    def _ours(self, message: str) -> JobExists:
+        remedies = (self._remedy("commit", "commit it"), self._remedy("abort", "abort it"))
+        hint = "It needs no adoption any more"
+        return JobExists(message, job_id=self.job_id, hint=hint, remedies=remedies)
+
+    def _record_of(self, adoption: Adoption) -> JobRecord:
+        """The record that a Hadoop job gets."""
+        record = JobRecord.running(
+            id=self.job_id,
+            uuid=self.runtime.ids(),
+            nonce=self.runtime.ids(),
+            terms=ADOPTED_TERMS,
+            given_id=True,
+            started=self.runtime.clock.now(),
+            adopted=adoption.pendingsets,
+        )
+        if not adoption.committed:
+            return record
+        no_plan = ObjectRef(record.paths(self.dest).plan(record.nonce), "")
+        hadoop = Decider("hadoop", "", 0)
+        return structs.replace(record, state=State.COMPLETED, plan=no_plan, decider=hadoop)
+
+    # Giving up ------------------------------------------------------------------------------------
+
+    def give_up_now(self, *, dry_run: bool = False) -> GivenUp:
+        """End the job whatever its record says; see `magic_committer.force_abort`."""
+        key = self.paths.record
+        try:
+            stored = self.runtime.store.head(key)  # first: what is read after it is no older
+        except NotFound:
+            raise JobNotFound(
+                f"there is no record of job {self.job_id!r} under {self.dest.url}",
+                job_id=self.job_id,
+                hint="There is nothing to give up",
+                remedies=(
+                    Remedy("cleanup", self.dest.url, why="take away what it left, if anything"),
+                ),
+            ) from None
+        giving = GivingUp(self.runtime, self.dest, self.job_id, key, dry_run, self.options)
+        try:
+            if stored.size > RECORD_BYTES_MAX:
+                why = f"has {stored.size} bytes: no record has over {RECORD_BYTES_MAX}"
+                raise FormatError(key, "", why)
+            seen = self._read()
+        except FormatError as error:
+            return giving.unreadable(stored, error, self._settled)
+        if seen is None:
+            return giving.told(State.ABSENT, State.ABSENT)
+        return giving.readable(seen, self._settled)
+
+
+def _pendingsets(runtime: Runtime, home: str) -> dict[str, int]:
+    """The number of pendingsets in each directory of a Hadoop job, the newest first. ``home`` holds
+    one for each application attempt; up to Hadoop 3.3.4, the pendingsets."""
+    attempts = {-1: home}
+    for prefix in directories(runtime, home):
+        if (number := prefix[len(home) : -1]).isdecimal() and number.isascii():
+            attempts[int(number)] = prefix
+    return {
+        attempts[number]: sum(
+            info.key.endswith(PENDINGSET_SUFFIX)
+            for page in runtime.store.list(attempts[number], delimiter="/")
+            for info in page.objects
+        )
+        for number in sorted(attempts, reverse=True)
+    }
+
+
+# Giving up ----------------------------------------------------------------------------------------
+
+UNREADABLE = "unreadable"
+"""The word for the state of a record that this version cannot read."""
+IN_FLIGHT = 32
+"""Requests at once of a job that is given up."""
+_CLAIM = "given_up"
+_UUID = re.compile(r"[0-9a-f]{32}")
 
 
 def _give_up_question(look: GivenUp) -> str:
@@ -498,96 +750,6 @@ def _give_up_question(look: GivenUp) -> str:
     )
 
 
-# Recovery -----------------------------------------------------------------------------------------
-
-
-def recover_job(
-    runtime: Runtime,
-    dest: Destination,
-    job_id: str,
-    *,
-    dead_after: float,
-    accept: Collection[str] = (),
-    leave_visible: bool = False,
-    dry_run: bool = False,
-    options: Options | None = None,
-) -> Recovery:
-    """Finish or undo one job; see `magic_committer.recover`. ``dead_after`` is in seconds."""
-    if isinstance(accept, str):
-        raise OptionError("accept is a list of keys, not one key")
-    key = JobPaths(dest, job_id).record
-    found = ""
-    last: MagicError | None = None
-    for _ in range(LOOKS_MAX):
-        seen = register.read(runtime, key)
-        if seen is None:
-            return _absent(runtime, dest, job_id, found, dry_run)
-        state = seen.record.state
-        found = found or str(state)
-        did, uuid = would_do(seen.record, 0.0, 0.0), seen.record.uuid
-        outcome = outcome_of(seen.record)
-        recovery = Recovery(job_id, dest.url, found, str(state), outcome, did, uuid, dry_run)
-        if state is State.CLOSED:
-            return recovery
-        if state is State.RUNNING:
-            age = Listing(runtime, *seen.record.paths(dest).directories).to_end().age
-            ways = dead(dest.url, job_id, **({"leave_visible": True} if leave_visible else {}))
-            refuse_younger(job_id, age, dead_after, "it is running, and may be alive", *ways)
-        if dry_run:
-            return _planned(runtime, dest, seen, recovery, accept, leave_visible)
-        committer = MagicCommitter.found(runtime, dest, seen, options)
-        try:
-            driver = committer.driver("recovery", accept)
-            report = driver.settle(seen.record.state, leave_visible=leave_visible)
-        except (JobNotRunning, OutcomeUnknown) as error:
-            last = error  # another process moved it on: look again
-            continue
-        return replace(recovery, state=report.state, outcome=report.outcome, report=report)
-    assert last is not None
-    raise last
-
-
-def _planned(
-    runtime: Runtime,
-    dest: Destination,
-    seen: register.Seen,
-    recovery: Recovery,
-    accept: Collection[str],
-    leave_visible: bool,
-) -> Recovery:
-    """What would be done, in more detail. Only reads."""
-    if seen.record.state is State.RUNNING and seen.record.adopted:
-        job = StartedJob.attached(seen.record, dest.url, seen.etag)
-        try:
-            stays = _stays(runtime, job, leave_visible)
-        except AlreadyVisible as error:
-            return replace(recovery, did=f"nothing: {error.message}")
-        return replace(recovery, did=f"{recovery.did}; {stays}") if stays else recovery
-    if seen.record.state is not State.COMMITTING:
-        return recovery
-    progress = progress_of(runtime, dest, seen)
-    unresolved = tuple(key for key in progress.missing_keys if key not in accept)
-    progress.missing -= len(progress.missing_keys) - len(unresolved)
-    did = would_do(seen.record, 0.0, 0.0, progress)
-    return replace(recovery, did=did, unresolved=unresolved)
-
-
-def _absent(
-    runtime: Runtime, dest: Destination, job_id: str, found: str, dry_run: bool
-) -> Recovery:
-    """The outcome without a record: "unknown", unless the marker tells (I10). A drawn id is the
-    job's UUID."""
-    job = StartedJob(job_id, job_id, dest.url, USUAL_TERMS, False, "", False)
-    outcome, did = "", "there is no record of it; it may have ended, either way, or never been"
-    if committed_by_marker(runtime, job):
-        outcome, did = "committed", "it has committed and is finished"
-    was, did = str(State.ABSENT), f"nothing: {did}"
-    return Recovery(job_id, dest.url, found or was, was, outcome, did, dry_run=dry_run)
-
-
-# Giving up ----------------------------------------------------------------------------------------
-
-
 @dataclass(slots=True)
 class GivingUp:
     """The work on one job, and what to report about it.
@@ -607,7 +769,7 @@ class GivingUp:
     job_id: str
     key: str
     dry_run: bool
-    options: Options | None
+    options: Options
     uuids: set[str] = field(default_factory=set)
     others: set[str] | None = None
     adopted: bool = False
@@ -656,8 +818,8 @@ class GivingUp:
             self.control_objects()
             self.remove_record(self.claim(seen.etag))
         state = record.state if self.dry_run else State.ABSENT
-        outcome = "committed" if record.state is State.COMPLETED else ""
-        return self.told(found, state, outcome=outcome, why=why)
+        committed = "committed" if record.state is State.COMPLETED else ""
+        return self.told(found, state, outcome=committed, why=why)
 
     def unreadable(self, stored: ObjectInfo, error: FormatError, dead_after: float) -> GivenUp:
         """Give up a job whose record this version cannot read: damaged, forged, a newer version's,
@@ -690,7 +852,7 @@ class GivingUp:
     def refuse_young(self, why: str, dead_after: float) -> None:
         """Raise `JobTooYoung` if something of the job changed lately and nothing else tells whether
         its driver lives. Not with ``dry_run``."""
-        age = Listing(self.runtime, JobPaths(self.dest, self.job_id).directory).to_end().age
+        age = changed_ago(self.runtime, JobPaths(self.dest, self.job_id).directory)
         if not self.dry_run:
             known = "if you know that its driver is dead, give it up"
             way = Remedy("force_abort", self.dest.url, self.job_id, known, {DEAD_AFTER: 0})
@@ -706,9 +868,7 @@ class GivingUp:
             return None, error.message
         except (AbortIncomplete, CommitIncomplete, FormatError) as error:
             return None, str(error.__cause__ or error)
-        if report.state in (State.ABSENT, State.CLOSED):
-            return report, ""
-        return None, "; ".join(report.warnings)
+        return (report, "") if report.state in OVER else (None, "; ".join(report.warnings))
 
     def _say_published(self, job: StartedJob, batch: StreamBatch) -> str:
         """Tell the query's ledger that the batch of a ``completed`` job is published: its files
@@ -719,7 +879,7 @@ class GivingUp:
             return f"the ledger does not say that {batch} is published: {error.message}"
 
     def _changed(self, what: str) -> JobError:
-        again = look_again(self.dest.url, self.job_id)
+        again = outcome.look_again(self.dest.url, self.job_id)
         return JobError(f"job {self.job_id!r} {what}", job_id=self.job_id, remedies=(again,))
 
     # Uploads and control objects ------------------------------------------------------------------
@@ -752,24 +912,20 @@ class GivingUp:
         )
         for targets in (self._by_sets(), self._by_name()):
             works = ((one, begin(one)) for one in targets if self.known.add(one.name))
-            with (
-                closing(requests.each(runtime, works, in_flight=IN_FLIGHT)) as ended,
-                closing(runtime.pool.each(self._fate, ended, in_flight=IN_FLIGHT)) as fates,
-            ):
-                for outcome in fates:
-                    self._note(*outcome.item, outcome.unwrap())
+            with closing(requests.each(runtime, works, in_flight=IN_FLIGHT)) as ended:
+                for (upload, end), fate in each(runtime, self._fate, ended, IN_FLIGHT):
+                    self._note(upload, end, or_raise(fate))
 
     def _by_sets(self) -> Iterator[UploadName]:
         """Give the job's uploads that control objects name."""
-        for info, saved in each_saved(self.runtime, self._listed()):
+        for info, saved in inspect.each_saved(self.runtime, self._listed()):
             try:
-                if isinstance(saved, MagicError):
-                    raise saved
-                named = [from_pending(pending, info.key) for pending in saved[0]]
+                pendings, metadata = or_raise(saved)
+                named = [from_pending(pending, info.key) for pending in pendings]
             except (FormatError, StoreError) as error:
                 self.name("unread", f"{info.key}: {error.message}")
                 continue
-            if self._owns(saved[1].get(JOB_METADATA, "")):
+            if self._owns(metadata.get(JOB_METADATA, "")):
                 mine = [upload._replace(parts=()) for upload in named if self._is_ours(upload)]
                 if others := len(named) - len(mine):
                     self.name("unread", f"{info.key}: names {counted(others, 'upload')} of others")
@@ -803,18 +959,15 @@ class GivingUp:
 
     def _cannot_be_deleted(self, upload: UploadName) -> bool:
         """Delete the object that an upload became. Whether it is there all the same, or may be."""
-        try:
+        runtime = self.runtime
+        with suppress(StoreError):
             for deleted in (False, True):
-                info = object_at(self.runtime, upload.key)
+                info = object_at(runtime, upload.key)
                 if info is None or not became(upload, info):
                     return False
                 if not deleted:
-                    modified = info.last_modified
-                    delete_if_same(
-                        self.runtime, info.key, info.etag, info.version_id, modified=modified
-                    )
-        except StoreError:
-            pass
+                    version, modified = info.version_id, info.last_modified
+                    delete_if_same(runtime, info.key, info.etag, version, modified=modified)
         return True
 
     def _note(self, upload: UploadName, ended: UploadLook | Removed, fate: str) -> None:
@@ -902,37 +1055,3 @@ class GivingUp:
 
     def _body(self) -> bytes:
         return self.runtime.store.get(self.key, max_bytes=RECORD_BYTES_MAX).body
-
-
-def give_up_job(
-    runtime: Runtime,
-    dest: Destination,
-    job_id: str,
-    *,
-    dead_after: float,
-    dry_run: bool = False,
-    options: Options | None = None,
-) -> GivenUp:
-    """End a job whatever its record says; see `magic_committer.force_abort`. ``dead_after`` is in
-    seconds."""
-    key = JobPaths(dest, job_id).record
-    try:
-        stored = runtime.store.head(key)  # first: what is read after it is no older
-    except NotFound:
-        raise JobNotFound(
-            f"there is no record of job {job_id!r} under {dest.url}",
-            job_id=job_id,
-            hint="There is nothing to give up",
-            remedies=(Remedy("cleanup", dest.url, why="take away what it left, if anything"),),
-        ) from None
-    giving = GivingUp(runtime, dest, job_id, key, dry_run, options)
-    try:
-        if stored.size > RECORD_BYTES_MAX:
-            why = f"has {stored.size} bytes: no record has over {RECORD_BYTES_MAX}"
-            raise FormatError(key, "", why)
-        seen = register.read(runtime, key)
-    except FormatError as error:
-        return giving.unreadable(stored, error, dead_after)
-    if seen is None:
-        return giving.told(State.ABSENT, State.ABSENT)
-    return giving.readable(seen, dead_after)

@@ -39,29 +39,11 @@ from magic_committer.errors import (
     Unanswered,
 )
 from magic_committer.errors.messages import age_words, counted, counted_are
-from magic_committer.hadoop import documents
-from magic_committer.hadoop.documents import (
-    OwnDocument,
-    Pending,
-    decode_pending,
-    read_document,
-    read_fields,
-)
+from magic_committer.hadoop import documents, paths
+from magic_committer.hadoop.documents import OwnDocument, Pending, decode_pending
 from magic_committer.hadoop.manifests import EXTRA_JOB, decode_set
-from magic_committer.hadoop.paths import (
-    ALIVE,
-    JOB_PREFIX,
-    MAGIC,
-    MAGIC_JOB_PREFIX,
-    PENDING_SUFFIX,
-    RECORD,
-    SAVED_SUFFIXES,
-    SET_SUFFIXES,
-    Destination,
-    JobPaths,
-    is_control_element,
-)
-from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS, NAMED_MAX, FoundJob
+from magic_committer.hadoop.paths import Destination, JobPaths
+from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS, NAMED_MAX, FoundJob, JobKind
 from magic_committer.protocol.plan import KeySet
 from magic_committer.protocol.record import (
     JOB_METADATA,
@@ -99,7 +81,36 @@ class Sign(OwnDocument, frozen=True):
     @classmethod
     def decode(cls, data: bytes, source: str) -> Sign:
         """Read ``_alive.json``; raise `FormatError` if it is none, or of a newer version."""
-        return read_fields(cls, read_document(data, source, SIGN_BYTES_MAX, SIGN_VERSION), source)
+        read = documents.read_document(data, source, SIGN_BYTES_MAX, SIGN_VERSION)
+        return documents.read_fields(cls, read, source)
+
+
+# Directories --------------------------------------------------------------------------------------
+
+
+def directory_of(key: str) -> str:
+    """The directory of a key: ``"a/b/"`` for ``a/b/c``."""
+    return key[: key.rfind("/") + 1]
+
+
+def at_and_above(directory: str) -> Iterator[str]:
+    """A directory and all above it: ``""``, ``"a/"``, ``"a/b/"`` for ``a/b/``."""
+    yield ""
+    for length, character in enumerate(directory, 1):
+        if character == "/":
+            yield directory[:length]
+
+
+def directories(runtime: Runtime, *prefixes: str) -> Iterator[str]:
+    """The directories whose names begin with one of these prefixes, by one listing for each."""
+    for prefix in prefixes:
+        for page in runtime.store.list(prefix, delimiter="/"):
+            yield from page.prefixes
+
+
+def id_in(dest: Destination, directory: str) -> str:
+    """The id in the name of a job's directory, in either layout."""
+    return directory.removeprefix(dest.jobs_prefix).removeprefix(dest.older_jobs_prefix)[:-1]
 
 
 class Listing:
@@ -133,17 +144,12 @@ class Listing:
         return age_of(self._seen_at, self._newest) if self.objects else 0.0
 
 
-def directories(runtime: Runtime, prefix: str) -> Iterator[str]:
-    """The directories whose names begin with a prefix, by one listing."""
-    for page in runtime.store.list(prefix, delimiter="/"):
-        yield from page.prefixes
+def changed_ago(runtime: Runtime, *directories: str) -> float:
+    """The age of a job's directories, as `Listing.age`."""
+    return Listing(runtime, *directories).to_end().age
 
 
-def job_ids(runtime: Runtime, dest: Destination) -> Iterator[str]:
-    """The ids of all jobs that have a directory under a destination, also of Hadoop up to 3.3."""
-    for prefix in (dest.jobs_prefix, dest.older_jobs_prefix):
-        for directory in directories(runtime, prefix):
-            yield directory[len(prefix) : -1]
+# Many at once -------------------------------------------------------------------------------------
 
 
 def each(
@@ -153,16 +159,21 @@ def each(
     in_flight: int = LOADING_SETS_MAX,
 ) -> Iterator[tuple[T, R | MagicError]]:
     """Give each item with the function's result, or with the error of ours that it raised."""
-    return _outcomes(runtime.pool.each(function, items, in_flight=in_flight))
+    return _results(runtime.pool.each(function, items, in_flight=in_flight))
 
 
-def _outcomes(
-    outcomes: Generator[Outcome[T, R], None, None],
-) -> Iterator[tuple[T, R | MagicError]]:
+def _results(outcomes: Generator[Outcome[T, R], None, None]) -> Iterator[tuple[T, R | MagicError]]:
     with closing(outcomes):
         for outcome in outcomes:
             error = outcome.error
             yield outcome.item, error if isinstance(error, MagicError) else outcome.unwrap()
+
+
+def or_raise(result: R | MagicError) -> R:
+    """A result of `each`; an error is raised."""
+    if isinstance(result, MagicError):
+        raise result
+    return result
 
 
 Saved = tuple[list[Pending], dict[str, str]]
@@ -173,9 +184,9 @@ def each_saved(
     runtime: Runtime, infos: Iterable[ObjectInfo]
 ) -> Iterator[tuple[ObjectInfo, Saved | MagicError]]:
     """Read what tasks saved, side by side; pass over other objects, and those that are gone."""
-    saved = (info for info in infos if info.key.endswith(SAVED_SUFFIXES))
+    saved = (info for info in infos if info.key.endswith(paths.SAVED_SUFFIXES))
     reading = each_listed(runtime, lambda info: pendings_of(runtime, info), saved)
-    return (one for one in _outcomes(reading) if not isinstance(one[1], NotFound))
+    return (one for one in _results(reading) if not isinstance(one[1], NotFound))
 
 
 def pendings_of(runtime: Runtime, info: ObjectInfo) -> Saved:
@@ -183,19 +194,21 @@ def pendings_of(runtime: Runtime, info: ObjectInfo) -> Saved:
     it, and `EXTRA_ABORTED` for a tombstone. One GET."""
     stored = runtime.store.get(info.key, max_bytes=set_bytes_max(info.size))
     metadata = dict(stored.info.metadata or {})
-    if info.key.endswith(PENDING_SUFFIX):
+    extras = []
+    if info.key.endswith(paths.PENDING_SUFFIX):
         pendings = [decode_pending(stored.body, info.key)]
-        extras = [pendings[0].extra_data]
     else:
         pendingset = decode_set(stored.body, info.key, runtime.store.bucket)
-        pendings = list(pendingset.commits)
-        extras = [pendingset.extra_data, *(pending.extra_data for pending in pendings)]
-    for extra in extras:
+        pendings, extras = list(pendingset.commits), [pendingset.extra_data]
+    for extra in (*extras, *(pending.extra_data for pending in pendings)):
         if extra and EXTRA_JOB in extra:
             metadata.setdefault(JOB_METADATA, extra[EXTRA_JOB])
         if is_tombstone(extra):
             metadata[EXTRA_ABORTED] = "true"
     return pendings, metadata
+
+
+# One job ------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -218,13 +231,11 @@ class Measured:
     problem: str = ""
     sign: ObjectInfo | None = None
 
-    def on(self, found: FoundJob) -> FoundJob:
-        """The same job with these numbers."""
+    def told(self) -> dict[str, Any]:
+        """These numbers, as `FoundJob` has them."""
         problem = f"{self.problems} unreadable, e.g. {self.problem}" if self.problem else ""
-        return replace(
-            found, age=self.listing.age, objects=self.listing.objects, tasks=len(self.tasks),
-            files=self.files, bytes=self.bytes, problem=problem,
-        )  # fmt: skip
+        told = {"age": self.listing.age, "objects": self.listing.objects, "problem": problem}
+        return {**told, "tasks": len(self.tasks), "files": self.files, "bytes": self.bytes}
 
 
 def measure(runtime: Runtime, listing: Listing, owns: Owns | None = None) -> Measured:
@@ -233,7 +244,7 @@ def measure(runtime: Runtime, listing: Listing, owns: Owns | None = None) -> Mea
 
     def infos() -> Iterator[ObjectInfo]:
         for info in listing:
-            if info.key.endswith(f"/{ALIVE}"):
+            if info.key.endswith(f"/{paths.ALIVE}"):
                 measured.sign = info
             yield info
 
@@ -250,11 +261,29 @@ def measure(runtime: Runtime, listing: Listing, owns: Owns | None = None) -> Mea
         if owns is None or owns(metadata):
             if metadata.get(JOB_METADATA):
                 measured.ours = info.key
-            if info.key.endswith(SET_SUFFIXES) and EXTRA_ABORTED not in metadata:
+            if info.key.endswith(paths.SET_SUFFIXES) and EXTRA_ABORTED not in metadata:
                 measured.tasks.add(metadata.get(TASK_METADATA) or info.key)
             measured.files += len(pendings)
             measured.bytes += sum(pending.length for pending in pendings)
     return measured
+
+
+def with_token(runtime: Runtime, directory: str) -> str:
+    """A key that carries a job's token; "" if there is none. Objects whose metadata `measure` has
+    read are not looked at again."""
+    listing = Listing(runtime, directory)
+    others = (info for info in listing if not info.key.endswith(paths.SAVED_SUFFIXES))
+    for info, carries in each(runtime, lambda one: _carries_token(runtime, one), others):
+        if or_raise(carries):
+            return info.key
+    return ""
+
+
+def _carries_token(runtime: Runtime, info: ObjectInfo) -> bool:
+    try:
+        return JOB_METADATA in (runtime.store.head(info.key).metadata or {})
+    except NotFound:
+        return False
 
 
 @dataclass(slots=True)
@@ -290,9 +319,8 @@ def progress_of(runtime: Runtime, dest: Destination, seen: register.Seen) -> Pla
             shown.add(upload_name(listed.key, listed.upload_id))
     progress = PlanProgress(plan.files)
     unlisted = (one for some, _ in sets for one in some if one.name not in shown)
-    for upload, look in each(runtime, lambda one: upload_state(runtime, one), unlisted):
-        if isinstance(look, MagicError):
-            raise look
+    for upload, looked in each(runtime, lambda one: upload_state(runtime, one), unlisted):
+        look = or_raise(looked)
         if isinstance(look.error, Unanswered):
             raise look.error  # the others will fail in the same way
         progress.visible += look.state is UploadState.VISIBLE
@@ -309,38 +337,39 @@ def progress_of(runtime: Runtime, dest: Destination, seen: register.Seen) -> Pla
 def inspect_all(runtime: Runtime, dest: Destination, dead_after: float) -> Iterator[FoundJob]:
     """Every job directory under a destination, ours and Hadoop's of either layout."""
     adopted: set[str] = set()
-    for directory in directories(runtime, dest.jobs_prefix):
+    for directory in directories(runtime, dest.jobs_prefix, dest.older_jobs_prefix):
+        if directory in adopted:
+            continue
         found = inspect_one(runtime, dest, directory, dead_after)
         if found.adopted:
-            adopted.add(JobPaths(dest, found.id, found.adopted).tree)
+            adopted.add(f"{dest.prefix}{found.directory}")
         yield found
-    for directory in directories(runtime, dest.older_jobs_prefix):
-        if directory not in adopted:
-            yield inspect_one(runtime, dest, directory, dead_after, older=True)
 
 
 def inspect_job(runtime: Runtime, dest: Destination, job_id: str) -> FoundJob | None:
     """One job, ours or Hadoop's in either layout. None if there is none with that id."""
-    found = inspect_one(runtime, dest, JobPaths(dest, job_id).directory, DEAD_AFTER_SECONDS)
-    if not found.objects:
-        older = f"{dest.older_jobs_prefix}{job_id}/"
-        found = inspect_one(runtime, dest, older, DEAD_AFTER_SECONDS, older=True)
-    return found if found.objects else None
+    for directory in (JobPaths(dest, job_id).directory, f"{dest.older_jobs_prefix}{job_id}/"):
+        found = inspect_one(runtime, dest, directory, DEAD_AFTER_SECONDS)
+        if found.objects:
+            return found
+    return None
 
 
-def inspect_one(
-    runtime: Runtime, dest: Destination, directory: str, dead_after: float, *, older: bool = False
-) -> FoundJob:
-    """Look at one directory; ``older``: of a job of Hadoop up to 3.3, which has no record. What
-    cannot be read is in ``problem``, not raised."""
-    jobs = dest.older_jobs_prefix if older else dest.jobs_prefix
-    job_id, below = directory[len(jobs) : -1], directory[len(dest.prefix) :]
+def inspect_one(runtime: Runtime, dest: Destination, directory: str, dead_after: float) -> FoundJob:
+    """Look at one directory. What cannot be read is in ``problem``, not raised."""
+    job_id, below = id_in(dest, directory), directory[len(dest.prefix) :]
     found = FoundJob(job_id, dest.url, "unreadable", directory=below)
+    hadoops = directory.startswith(dest.older_jobs_prefix)  # up to 3.3: it has no record
     try:
-        seen = None if older else register.read(runtime, f"{directory}{RECORD}")
-        if seen is None:
-            return _without_record(runtime, found, directory)
-        return _with_record(runtime, dest, found, seen, dead_after)
+        seen = None if hadoops else register.read(runtime, f"{directory}{paths.RECORD}")
+        if seen is not None:
+            return replace(found, **_by_record(runtime, dest, seen, dead_after))
+        measured = measure(runtime, Listing(runtime, directory))
+        kind: JobKind = "hadoop"
+        would = "nothing: it is Hadoop's; whoever knows that its JVM is dead may adopt it"
+        if measured.ours or with_token(runtime, directory):
+            kind, would = "litter", "nothing: its job is over; cleanup takes what it left"
+        return replace(found, **measured.told(), kind=kind, would=would)
     except MagicError as error:
         with suppress(StoreError):
             listing = Listing(runtime, directory).to_end()
@@ -348,56 +377,28 @@ def inspect_one(
         return replace(found, problem=str(error), would="nothing: it cannot be read")
 
 
-def _without_record(runtime: Runtime, found: FoundJob, directory: str) -> FoundJob:
-    measured = measure(runtime, Listing(runtime, directory))
-    if measured.ours or with_token(runtime, directory):
-        would = "nothing: its job is over; cleanup takes what it left"
-        return replace(measured.on(found), kind="litter", would=would)
-    would = "nothing: it is Hadoop's; whoever knows that its JVM is dead may adopt it"
-    return replace(measured.on(found), kind="hadoop", would=would)
-
-
-def with_token(runtime: Runtime, directory: str) -> str:
-    """A key that carries a job's token; "" if there is none. Objects whose metadata `measure` has
-    read are not looked at again."""
-    listing = Listing(runtime, directory)
-    others = (info for info in listing if not info.key.endswith(SAVED_SUFFIXES))
-    for info, carries in each(runtime, lambda one: _carries_token(runtime, one), others):
-        if isinstance(carries, MagicError):
-            raise carries
-        if carries:
-            return info.key
-    return ""
-
-
-def _carries_token(runtime: Runtime, info: ObjectInfo) -> bool:
-    try:
-        return JOB_METADATA in (runtime.store.head(info.key).metadata or {})
-    except NotFound:
-        return False
-
-
-def _with_record(
-    runtime: Runtime, dest: Destination, found: FoundJob, seen: register.Seen, dead_after: float
-) -> FoundJob:
+def _by_record(
+    runtime: Runtime, dest: Destination, seen: register.Seen, dead_after: float
+) -> dict[str, Any]:
+    """What `FoundJob` tells of a job that has a record."""
     record, who, progress = seen.record, seen.record.decider, None
     job = StartedJob.attached(record, dest.url, "")
     measured = measure(runtime, Listing(runtime, *record.paths(dest).directories), job.owns)
+    told = measured.told()
     if who is None and measured.sign is not None:
         with suppress(StoreError, FormatError):  # a sign that cannot be read is ignored
             key = measured.sign.key
-            stored = runtime.store.get(key, max_bytes=SIGN_BYTES_MAX)
-            sign = Sign.decode(stored.body, key)
+            sign = Sign.decode(runtime.store.get(key, max_bytes=SIGN_BYTES_MAX).body, key)
             who = Decider(sign.role, sign.host, sign.pid)
     of_record = ("id", "uuid", "given_id", "started", "adopted", "checkpoint")
-    told: dict[str, Any] = {name: getattr(record, name) for name in of_record}
+    told |= {name: getattr(record, name) for name in of_record}
     told |= {name: getattr(record.terms, name) for name in ("mode", "accept", "track")}
     told |= {"kind": "ours", "state": str(record.state), "outcome": outcome_of(record)}
     told["directory"] = record.paths(dest).tree[len(dest.prefix) :]
     if record.batch is not None:
         told |= {"query": record.batch.query, "batch": record.batch.number}
     if who is not None:
-        told |= {"role": who.role, "host": who.host, "pid": who.pid}
+        told |= who.to_dict()
     try:
         if record.plan is not None and record.state is not State.CLOSED:
             plan = load_plan(runtime, job, record.plan)
@@ -413,8 +414,7 @@ def _with_record(
     except (StoreError, FormatError) as error:
         if not (isinstance(error, NotFound) and record.state is not State.COMMITTING):
             told["problem"] = str(error)
-    found = replace(measured.on(found), **told)
-    return replace(found, would=would_do(record, found.age, dead_after, progress))
+    return {**told, "would": would_do(record, told["age"], dead_after, progress)}
 
 
 def would_do(
@@ -432,12 +432,13 @@ def would_do(
         case State.RUNNING:
             return "abort it: its uploads are aborted, nothing of it becomes visible"
         case State.COMMITTING:
+            then = "mark the destination, sweep and close the job"
             if progress is None:
-                return "complete its files, mark the destination, sweep and close the job"
+                return f"complete its files, {then}"
             left = progress.files - progress.visible - progress.missing
             many = f"complete {counted(left, 'file')} of {progress.files:,}"
             if not progress.missing:
-                return f"{many}, mark the destination, sweep and close the job"
+                return f"{many}, {then}"
             return (
                 f"{many}, then stop: {counted_are(progress.missing, 'file')} unresolved, for the"
                 " upload is gone, and the object there is another"
@@ -496,14 +497,14 @@ def jobs_below(
 def destination_of(key: str) -> str | None:
     """The destination's prefix of the job in whose directory a key lies; None for every other key.
     The first such directory counts: what lies in one is nobody's destination. Pure."""
-    if MAGIC not in key:  # nearly all keys: they are not taken apart
+    if paths.MAGIC not in key:  # nearly all keys: they are not taken apart
         return None
     elements = key.split("/")
     for index, element in enumerate(elements[:-1]):
-        older = element == MAGIC and elements[index + 1].startswith(JOB_PREFIX)
-        if element.startswith(MAGIC_JOB_PREFIX) or (older and index + 2 < len(elements)):
+        older = element == paths.MAGIC and elements[index + 1].startswith(paths.JOB_PREFIX)
+        if element.startswith(paths.MAGIC_JOB_PREFIX) or (older and index + 2 < len(elements)):
             return "/".join((*elements[:index], ""))
-        if is_control_element(element):
+        if paths.is_control_element(element):
             return None
     return None
 
@@ -513,6 +514,6 @@ def has_deeper(runtime: Runtime, dest: Destination) -> bool:
     job. True also where `DEEPER_PAGES_MAX` pages do not tell. At most so many requests."""
     for number, page in enumerate(runtime.store.list(dest.prefix, delimiter="/"), 1):
         below = (prefix[len(dest.prefix) : -1] for prefix in page.prefixes)
-        if not all(map(is_control_element, below)) or number > DEEPER_PAGES_MAX:
+        if not all(map(paths.is_control_element, below)) or number > DEEPER_PAGES_MAX:
             return True
     return False

@@ -15,6 +15,7 @@ from magic_committer.errors import JobReport, JobTooYoung, OptionError, Told
 from magic_committer.errors.messages import Remedy, age_words, counted, name_some
 from magic_committer.hadoop.paths import Destination
 from magic_committer.options import S3Options
+from magic_committer.protocol.record import State
 from magic_committer.runtime import wiring
 from magic_committer.runtime.components import no_progress
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from magic_committer.maintenance.ending import Ending
 
 T = TypeVar("T")
+
+OVER = frozenset({State.ABSENT, State.CLOSED})
+"""The states in which nothing is left of a job."""
 
 DEAD_AFTER_SECONDS = 24 * 3600.0
 """A running job is dead if nothing of it has changed for this long."""
@@ -55,6 +59,12 @@ def refuse_younger(job_id: str, age: float, limit: float, why: str, *ways: Remed
     if age < limit:
         told = f"job {job_id!r} changed {age_words(age)} ago, less than {age_words(limit)}: {why}"
         raise JobTooYoung(told, job_id=job_id, age=age, limit=limit, hint="Wait", remedies=ways)
+
+
+def unfinished(job_id: str, state: str, report: JobReport | None) -> str:
+    """What is left of a job that was ended, in a sentence; "" if nothing is. Pure."""
+    why = f": {report.warnings[0]}" if report is not None and report.warnings else ""
+    return "" if state in OVER else f"job {job_id} is still {state}{why}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,14 +389,14 @@ class CleanupReport(Told):
 
     dest: str
     dry_run: bool
-    recovered: tuple[Recovery, ...]
-    jobs_left: int
-    uploads_aborted: int
-    uploads_left: int
-    objects_deleted: int
-    records_deleted: int
-    did: tuple[str, ...]
-    errors: tuple[str, ...]
+    recovered: tuple[Recovery, ...] = ()
+    jobs_left: int = 0
+    uploads_aborted: int = 0
+    uploads_left: int = 0
+    objects_deleted: int = 0
+    records_deleted: int = 0
+    did: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
     unfinished: tuple[Recovery, ...] = ()
     uploads_nameless: int = 0
 

@@ -1,4 +1,4 @@
-"""The open uploads under a path: who owns each, how old and large it is. Only reads.
+"""The open uploads under a path: who owns each, and how those end that nobody needs.
 
 Each upload has exactly one class:
 
@@ -26,29 +26,50 @@ are read, then uploads are listed again**: a job that was set up in between show
 upload that a job completed in between is not in the second listing. If a directory cannot be read,
 there may be a record in it: then nobody can tell, and that is an answer (None).
 
+Aborted are uploads of jobs that are over: nobody can publish them any more. Those of Hadoop and of
+other programs are aborted only on the operator's word. Invariants:
+
+* If the job of an upload still has a record to be decided, the job is decided first: a *dead* job
+  is aborted, as `magic_committer.abort` does it, and its driver may win that swap. This is done
+  only for a whole job: if the filters or the path leave out one of its uploads, the job is left.
+* Jobs that are decided to commit or are being reverted are left to `magic_committer.recover`.
+* Right before its abort an upload is looked for again, by its exact key. It is left alone if it is
+  not open any more (on some stores the abort of a completed upload deletes the object,
+  docs/stores.md), or not old enough any more.
+* An abort counts only when it is proved (`UploadRemover`). What stays is reported.
+* An interrupted run loses nothing: the same call continues it. Two runs at once do no harm.
+
 Memory: one entry for each directory at or above an upload, for each job, and for each *open* upload
-that a control object names (some 250 bytes).
+that a control object names (some 250 bytes); and the uploads of the dead jobs that are aborted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
-from functools import partial
+from functools import cache, partial
 from hashlib import blake2b
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Literal, NamedTuple, get_args
 
-from magic_committer.commit import requests
+from magic_committer.commit import register, requests
 from magic_committer.commit.probe import hides_uploads
-from magic_committer.commit.register import Seen, age_of, read
-from magic_committer.commit.requests import Ahead
+from magic_committer.commit.register import Seen, age_of
 from magic_committer.commit.sets import from_pending, upload_name
-from magic_committer.commit.uploads import UploadName, to_look
+from magic_committer.commit.uploads import (
+    Removal,
+    UploadName,
+    UploadRemover,
+    UploadState,
+    looking,
+    to_look,
+)
+from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import FormatError, MagicError, OptionError, PathError, StoreError
-from magic_committer.errors.messages import age_words, bytes_words, counted
+from magic_committer.errors.messages import age_words, bytes_words, counted, counted_are
 from magic_committer.hadoop.documents import Pending
 from magic_committer.hadoop.paths import (
     JOB_PREFIX,
@@ -56,18 +77,31 @@ from magic_committer.hadoop.paths import (
     MAGIC_JOB_PREFIX,
     RECORD,
     Destination,
+    JobPaths,
     owner_of,
 )
-from magic_committer.maintenance.inspect import Listing, directories, each, each_saved
+from magic_committer.maintenance.inspect import (
+    Listing,
+    at_and_above,
+    changed_ago,
+    directories,
+    directory_of,
+    each,
+    each_saved,
+    or_raise,
+)
 from magic_committer.maintenance.reports import (
     DEAD_AFTER_SECONDS,
     LEFTOVER_AFTER_SECONDS,
     NAMED_MAX,
+    ActionPlan,
+    unfinished,
 )
+from magic_committer.options import Options
 from magic_committer.protocol.plan import KeySet
 from magic_committer.protocol.record import JOB_METADATA, State
 from magic_committer.runtime.components import Progress, Runtime
-from magic_committer.stores.base import ObjectInfo, UploadInfo
+from magic_committer.stores.base import FindUpload, ObjectInfo, UploadInfo, UploadPage
 from magic_committer.stores.urls import url_of
 
 OwnerClass = Literal["live", "unknown", "over", "orphan", "hadoop", "foreign"]
@@ -81,6 +115,8 @@ it."""
 ABORTED = frozenset({State.ABORTING, State.REVERTED})
 """Nothing of a job in these states becomes visible any more, however young it is: only its sweep is
 left."""
+UNDECIDED_OR_UNDONE = frozenset({State.RUNNING, *ABORTED})
+"""In these states a dead job is aborted or swept, and no data object is touched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +175,10 @@ class FoundUpload:
         """The age for the limits: never more than the true age."""
         age = self.age if self.age is not None else self.named_age
         return age if age is None or self.job_age is None else min(age, self.job_age)
+
+    @property
+    def _name(self) -> str:
+        return upload_name(self.key, self.upload_id)
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain JSON values, for people and programs."""
@@ -234,19 +274,6 @@ class Filters:
 # Records ------------------------------------------------------------------------------------------
 
 
-def directory_of(key: str) -> str:
-    """The directory of a key: ``"a/b/"`` for ``a/b/c``."""
-    return key[: key.rfind("/") + 1]
-
-
-def at_and_above(directory: str) -> Iterator[str]:
-    """A directory and all above it: ``""``, ``"a/"``, ``"a/b/"`` for ``a/b/``."""
-    yield ""
-    for index, character in enumerate(directory):
-        if character == "/":
-            yield directory[: index + 1]
-
-
 @dataclass(slots=True)
 class JobDirectory:
     """A directory of a committer, ``__magic_job-…/`` or ``__magic/``.
@@ -281,8 +308,7 @@ class Places:
     """The job records at and above directories; ``known``: by directory. Each is read once."""
 
     def __init__(self, runtime: Runtime, in_flight: int) -> None:
-        self._runtime = runtime
-        self._in_flight = in_flight
+        self._runtime, self._in_flight = runtime, in_flight
         self.known: dict[str, Place] = {}
 
     @property
@@ -293,23 +319,23 @@ class Places:
 
     def look(self, directories: Iterable[str]) -> None:
         """Read the records at and above these directories, if they were not read before."""
+        runtime = self._runtime
         found = {place for directory in directories for place in at_and_above(directory)}
         new = sorted(found - set(self.known))
-        for prefix, listed in each(self._runtime, self._list, new, self._in_flight):
+        for prefix, listed in each(runtime, self._list, new, self._in_flight):
             place = self.known[prefix] = Place()
             if isinstance(listed, MagicError):
-                where = url_of(self._runtime.store.bucket, prefix)
+                where = url_of(runtime.store.bucket, prefix)
                 place.problems.append(f"the jobs under {where} cannot be told: {listed}")
             else:
                 place.directories = {directory: JobDirectory() for directory in listed}
         ours = (
-            (prefix, directory)
+            (self.known[prefix], directory)
             for prefix in new
             for directory in self.known[prefix].directories
             if directory[len(prefix) :].startswith(MAGIC_JOB_PREFIX)
         )
-        for (prefix, directory), seen in each(self._runtime, self._read, ours, self._in_flight):
-            place = self.known[prefix]
+        for (place, directory), seen in each(runtime, self._read, ours, self._in_flight):
             if isinstance(seen, MagicError):
                 place.directories[directory].unknown = True
                 place.problems.append(f"the job of {directory} cannot be told: {seen}")
@@ -347,18 +373,12 @@ class Places:
             Destination(self._runtime.store.bucket, prefix)
         except PathError:
             return []  # no job can be there
-        ours = f"{prefix}{MAGIC_JOB_PREFIX}"
+        ours = (f"{prefix}{MAGIC}/", f"{prefix}{MAGIC_JOB_PREFIX}")
         listed = directories(self._runtime, f"{prefix}{MAGIC}")
-        return [one for one in listed if one == f"{prefix}{MAGIC}/" or one.startswith(ours)]
+        return [one for one in listed if one.startswith(ours)]
 
-    def _read(self, place: tuple[str, str]) -> Seen | None:
-        prefix, directory = place
-        seen = read(self._runtime, f"{directory}{RECORD}")
-        if seen is not None:
-            dest = Destination(self._runtime.store.bucket, prefix)
-            if seen.record.paths(dest).record != seen.key:
-                raise FormatError(seen.key, "id", "is not the one that its directory names")
-        return seen
+    def _read(self, ours: tuple[Place, str]) -> Seen | None:
+        return register.read(self._runtime, f"{ours[1]}{RECORD}")
 
 
 # The survey ---------------------------------------------------------------------------------------
@@ -396,31 +416,37 @@ _verdict = partial(FoundUpload, "", "")
 """What the owner of an upload tells about it: an upload without a name."""
 
 
-class Survey:
-    """The open uploads below a path. The constructor lists them and reads who owns them; each call
-    of `pages` lists them again. NotSupported: the store has no listing of uploads.
+class OpenUploads:
+    """The open uploads under a path, as `magic_committer.uploads` found them. Each iteration looks
+    at those that are open now, and does not hold them.
 
     Attributes:
-        by_name: only the uploads' names and the records tell owners, no control object is read:
-            what has no job's name is ``foreign``, a running job is ``live``.
-        places: the records at and above the uploads.
+        problems: what could not be read, so that the owners of some uploads are not known; a
+            sentence each.
     """
 
     def __init__(
         self,
         runtime: Runtime,
         dest: Destination,
+        filters: Filters | None = None,
         *,
-        in_flight: int,
+        sizes: bool = False,
+        options: Options | None = None,
         dead_after: float = DEAD_AFTER_SECONDS,
         by_name: bool = False,
     ) -> None:
-        self.runtime, self.dest, self.in_flight = runtime, dest, in_flight
-        self.dead_after, self.by_name = dead_after, by_name
+        """List the uploads, and read who owns them. NotSupported: the store has no such listing.
+        ``by_name``: only their names and the records tell owners, no control object is read: what
+        has no job's name is ``foreign``, a running job is ``live``."""
+        self.runtime, self.dest, self.filters = runtime, dest, filters or Filters()
+        self.sizes, self.options = sizes, options or Options()
+        self.in_flight, self.dead_after = self.options.commit_threads, dead_after
+        self._by_name = by_name
         self._first = KeySet()
         self._lists_by_prefix = False
         directories: set[str] = set()
-        with Ahead(runtime, lambda: runtime.store.list_uploads(dest.prefix)) as pages:
+        with requests.Ahead(runtime, lambda: runtime.store.list_uploads(dest.prefix)) as pages:
             for page in pages:
                 # Without a prefix MinIO shows what its process remembers: that proves nothing.
                 self._lists_by_prefix |= bool(dest.prefix) and any(
@@ -430,35 +456,42 @@ class Survey:
                     self._first.add(upload_name(upload.key, upload.upload_id))
                     if not by_name or owner_of(upload.key, upload.upload_id):
                         directories.add(directory_of(upload.key))
-                runtime.progress(Progress("list", self.listed, None, "uploads"))
-        self.places = Places(runtime, in_flight)
+                runtime.progress(Progress("list", len(self._first), None, "uploads"))
+        self.places = Places(runtime, self.in_flight)
         self.places.look(directories)
         self._named: dict[bytes, tuple[Named, ...]] = {}  # what names an open upload, by digest
         self._unread: list[str] = []
         for prefix, place in self.places.known.items() if not by_name else ():
-            for name, directory in place.directories.items():
+            for name in place.directories:
                 try:
-                    self._read(prefix, place, name, directory)
+                    self._read(Destination(dest.bucket, prefix), place, name)
                 except MagicError as error:  # from the listing itself
-                    self._missed(name, directory, error)
-        self._by_job: dict[tuple[str, str], FoundUpload] = {}
-        self._by_place: dict[str, FoundUpload] = {}
-
-    @property
-    def listed(self) -> int:
-        """How many uploads the first listing showed."""
-        return len(self._first)
+                    self._missed(place, name, error)
+        self._of_uuid, self._of_nobody = cache(self._look_up), cache(self._near)
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What could not be read and makes uploads ``unknown`` or ``foreign``."""
         return (*self.places.problems, *self._unread)
 
+    def __iter__(self) -> Iterator[FoundUpload]:
+        """Look at the uploads. `StoreError`: they could not be listed."""
+        seen = 0
+        for page in self._pages():
+            seen += len(page)
+            total = max(seen, len(self._first))
+            self.runtime.progress(Progress("look at", seen, total, "uploads"))
+            yield from self._sized([one for one in page if self.filters.fits(one, self.dest)])
+
+    def _pages(self) -> Iterator[list[FoundUpload]]:
+        """All uploads as they are now, in the store's order, without their sizes."""
+        for page in self.runtime.store.list_uploads(self.dest.prefix):
+            yield [self._found(upload, page.seen_at) for upload in page.uploads]
+
     def unseen(self) -> str:
-        """Why uploads may be open below the path although no listing shows them; "" if there is no
-        reason. If the first listing does not prove the contrary, two uploads are created in a job's
-        directory there, listed and aborted, once in a process: 9 requests. Repeatable.
-        `PermissionDenied`: the caller may not create uploads."""
+        """Find out whether uploads may be open that no listing shows. Where the listing does not
+        prove the contrary, two uploads are created and aborted, once for each process and store.
+        Returns why they may, in a sentence; "" if there is no reason. Repeatable. `StoreError`: it
+        could not be found out; `PermissionDenied`: the caller may not create uploads."""
         if self._lists_by_prefix:
             return ""
         try:
@@ -472,36 +505,78 @@ class Survey:
             " rule (MinIO: after 24 hours)"
         )
 
-    def pages(self) -> Iterator[list[FoundUpload]]:
-        """The uploads as they are now, in the store's order, without their sizes."""
-        for page in self.runtime.store.list_uploads(self.dest.prefix):
-            yield [self._found(upload, page.seen_at) for upload in page.uploads]
+    def abort(
+        self, *, foreign: bool = False, hadoop: bool = False, max_aborts: int | None = None
+    ) -> ActionPlan[AbortedUploads]:
+        """Plan to abort the uploads that nobody needs: those of jobs that are over or dead, and
+        orphans. Uploads of live jobs are never aborted, nor what is younger than ``older_than``
+        of `magic_committer.uploads`, which is 1 hour here if it was not given. Repeatable; so is
+        the run::
 
-    def _read(self, prefix: str, place: Place, name: str, directory: JobDirectory) -> None:
+            >>> plan = mc.uploads("s3://bucket/table", older_than=7 * 86_400).abort(foreign=True)
+            >>> plan.question
+            ''
+
+        Args:
+            foreign: True: also those of which nothing names the owner, but not where a job that may
+                be alive writes. Needs ``older_than``. False by default.
+            hadoop: True: also those of Hadoop's jobs. Needs ``older_than``. False by default.
+            max_aborts: the most that may be planned; None (default): any number.
+
+        Returns:
+            The plan. Its rows are looked at each time that they are iterated. It never aborts more
+            than it has counted.
+
+        Raises:
+            OptionError: ``foreign`` or ``hadoop`` without ``older_than``.
+            MagicError: there are more than ``max_aborts``.
+            StoreError: the uploads could not be listed.
+        """
+        clearing = Clearing(self, foreign, hadoop, max_aborts)
+        return ActionPlan(clearing.question, clearing, "", clearing.finish)
+
+    def _sized(self, page: list[FoundUpload]) -> list[FoundUpload]:
+        """The same uploads, if wanted with parts and bytes: one ListParts each. Uploads that have
+        ended meanwhile are left out. If the store does not tell about one, its note says why."""
+        if not self.sizes:
+            return page
+        names = (UploadName(found.key, found.upload_id) for found in page)
+        looks = enumerate(to_look(self.runtime, name) for name in names)
+        told: dict[int, FoundUpload] = {}
+        with closing(requests.each(self.runtime, looks, in_flight=self.in_flight)) as ended:
+            for number, look in ended:
+                found = page[number]
+                if look.error is not None and not look.ended:
+                    why = f"its size is not known: {look.error.code or type(look.error).__name__}"
+                    told[number] = replace(found, note="; ".join(filter(None, (found.note, why))))
+                elif not look.ended:
+                    size = sum(part.size for part in look.parts)
+                    told[number] = replace(found, parts=len(look.parts), bytes=size)
+        return [told[number] for number in sorted(told)]
+
+    def _read(self, dest: Destination, place: Place, name: str) -> None:
         """Read what the control objects in a committer's directory name."""
-        dest = Destination(self.dest.bucket, prefix)
         adopted = {
             seen.record.paths(dest).tree: uuid
             for uuid, seen in place.records.items()
             if seen.record.adopted and seen.record.state is not State.CLOSED
         }
-        listing = Listing(self.runtime, name)
+        listing, directory = Listing(self.runtime, name), place.directories[name]
         for info, saved in each_saved(self.runtime, listing):
             try:
-                if isinstance(saved, MagicError):
-                    raise saved
-                uuid = saved[1].get(JOB_METADATA, "")
+                pendings, metadata = or_raise(saved)
+                uuid = metadata.get(JOB_METADATA, "")
                 directory.signed = bool(uuid) and directory.signed is not False
                 for tree in adopted if not uuid else ():
                     if info.key.startswith(tree):
                         uuid = adopted[tree]
-                self._add(dest, name, uuid, info, saved[0])
+                self._add(dest, name, uuid, info, pendings)
             except MagicError as error:
-                self._missed(name, directory, error)
+                self._missed(place, name, error)
         directory.age = listing.age
 
-    def _missed(self, name: str, directory: JobDirectory, why: MagicError) -> None:
-        directory.unread = True
+    def _missed(self, place: Place, name: str, why: MagicError) -> None:
+        place.directories[name].unread = True
         if len(self._unread) < NAMED_MAX:
             self._unread.append(f"{name}: not all that it names is known: {why}")
 
@@ -522,8 +597,12 @@ class Survey:
                 self._named[_digest(name)] = (*others, one)
 
     def _found(self, upload: UploadInfo, seen_at: float) -> FoundUpload:
-        named = self._named.get(_digest(upload_name(upload.key, upload.upload_id)), ())
+        name = upload_name(upload.key, upload.upload_id)
+        named = self._named.get(_digest(name), ())
         verdict, began = self._judge(upload, named), upload.initiated
+        if name not in self._first and verdict.owner_class != "live":
+            note = "it began while the records were being read"
+            verdict = replace(verdict, owner_class="unknown", note=note)
         ages = [one.age for one in named]
         if verdict.named_age is not None:
             ages.append(verdict.named_age)
@@ -532,37 +611,30 @@ class Survey:
             key=upload.key,
             upload_id=upload.upload_id,
             initiated=began,
-            age=None if began is None else age_of(seen_at, began),
-            named_age=max(ages, default=None),
             storage_class=upload.storage_class,
             initiator=upload.initiator,
             owner=upload.owner,
+            age=None if began is None else age_of(seen_at, began),
+            named_age=max(ages, default=None),
             token=named[0].token if named else "",
             multipart_etag=named[0].multipart_etag if named else "",
         )
 
     def _judge(self, upload: UploadInfo, named: tuple[Named, ...]) -> FoundUpload:
+        """The verdict that protects the upload most, of all who know whose it is."""
         directory = directory_of(upload.key)
         told = {one.uuid: one.job for one in named if one.uuid}
-        in_name = owner_of(upload.key, upload.upload_id)
-        if in_name:
+        if in_name := owner_of(upload.key, upload.upload_id):
             told.setdefault(in_name, "")
         verdicts = [self._of_job(directory, uuid, job) for uuid, job in told.items()]
         verdicts += [self._of_hadoop(one) for one in named if not one.uuid]
-        if not verdicts:
-            verdicts.append(_verdict("foreign") if self.by_name else self._of_nobody(directory))
-        verdict = min(verdicts, key=_rank)
-        is_new = upload_name(upload.key, upload.upload_id) not in self._first
-        if is_new and verdict.owner_class != "live":
-            note = "it began while the records were being read"
-            return replace(verdict, owner_class="unknown", note=note)
-        return verdict
+        if verdicts:
+            return min(verdicts, key=_rank)
+        return _verdict("foreign") if self._by_name else self._of_nobody(directory)
 
     def _of_job(self, directory: str, uuid: str, job: str) -> FoundUpload:
         """The verdict on an upload of a job of ours, by its UUID."""
-        if (directory, uuid) not in self._by_job:
-            self._by_job[directory, uuid] = self._look_up(directory, uuid)
-        verdict = self._by_job[directory, uuid]
+        verdict = self._of_uuid(directory, uuid)
         return verdict if verdict.job or not job else replace(verdict, job=job)
 
     def _look_up(self, directory: str, uuid: str) -> FoundUpload:
@@ -596,12 +668,10 @@ class Survey:
                 return verdict
         return _verdict("hadoop", named.job, dest=dest, job_age=there.age)
 
-    def _of_nobody(self, directory: str) -> FoundUpload:
+    def _near(self, directory: str) -> FoundUpload:
         """The verdict on an upload that nothing names: foreign, near a job or not."""
-        if directory not in self._by_place:
-            near, nobody = self._neighbours(directory), _verdict("foreign")
-            self._by_place[directory] = min(near, key=lambda v: not v.near, default=nobody)
-        return self._by_place[directory]
+        near, nobody = self._neighbours(directory), _verdict("foreign")
+        return min(near, key=lambda verdict: not verdict.near, default=nobody)
 
     def _neighbours(self, directory: str) -> Iterator[FoundUpload]:
         for place in self.places.around(directory):
@@ -639,27 +709,6 @@ def _rank(verdict: FoundUpload) -> tuple[int, bool]:
 def _dest_of(seen: Seen) -> str:
     """The prefix of the destination of a record."""
     return directory_of(seen.key.removesuffix(f"/{RECORD}"))
-
-
-def sized(runtime: Runtime, page: list[FoundUpload], in_flight: int) -> list[FoundUpload]:
-    """The same uploads with their parts and bytes: one ListParts each. Uploads that have
-    ended meanwhile are left out. If the store does not tell about one, its note says why."""
-    looks = (
-        (number, to_look(runtime, UploadName(found.key, found.upload_id)))
-        for number, found in enumerate(page)
-    )
-    told: dict[int, FoundUpload] = {}
-    with closing(requests.each(runtime, looks, in_flight=in_flight)) as ended:
-        for number, look in ended:
-            found = page[number]
-            if look.error is not None and not look.ended:
-                why = f"its size is not known: {look.error.code or type(look.error).__name__}"
-                note = f"{found.note}; {why}" if found.note else why
-                told[number] = replace(found, note=note)
-            elif not look.ended:
-                size = sum(part.size for part in look.parts)
-                told[number] = replace(found, parts=len(look.parts), bytes=size)
-    return [told[number] for number in sorted(told)]
 
 
 # Sums ---------------------------------------------------------------------------------------------
@@ -740,3 +789,296 @@ class Sums:
         each = {"by_class": self.by_class, "old": self.old}
         told = {name: {key: asdict(one) for key, one in of.items()} for name, of in each.items()}
         return {**asdict(self.all), **told}
+
+
+# Aborting -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedUploads:
+    """What became of the uploads that were to be aborted.
+
+    Attributes:
+        aborted, gone, left: how many were aborted, had ended before their turn came, or stay open.
+        stays: the first 100 that stay open; the ``note`` of each says why.
+        unfinished: dead jobs that were aborted and have leftovers, a sentence each.
+    """
+
+    aborted: int
+    gone: int
+    left: int
+    stays: tuple[FoundUpload, ...]
+    unfinished: tuple[str, ...]
+
+
+class Cleared(NamedTuple):
+    """What became of one upload. ``gone``: it had ended before its turn came."""
+
+    found: FoundUpload
+    action: Literal["aborted", "would abort", "gone", "left"]
+    why: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give plain JSON values: those of the upload, the action, and ``why`` as its note."""
+        told = self.found.to_dict()
+        return {**told, "action": self.action, "note": self.why or told["note"]}
+
+
+@dataclass(slots=True)
+class DeadJob:
+    """A dead job: how many of its uploads were ``seen`` in the scope, and those to be aborted.
+    After its abort: whether that was ``ours``, and whether its sweep has proved (``swept``) that
+    all its uploads are gone."""
+
+    id: str
+    uuid: str
+    dest: str
+    seen: int = 0
+    chosen: list[FoundUpload] = field(default_factory=list)
+    ours: bool = False
+    swept: bool = False
+
+
+class Clearing:
+    """A plan to abort open uploads. The constructor looks at all of them, and changes nothing;
+    `run` aborts those that were chosen. Raises as `OpenUploads.abort`.
+
+    Attributes:
+        chosen: how many uploads are to be aborted, by class.
+        left: how many uploads are not, by class: because of the rules or the filters.
+        old: how many of those that the filters choose are left and old (`is_old`), by class.
+        jobs: dead jobs that are aborted as a whole, by UUID.
+        advice: what the operator may want to do about those that are left, a sentence each.
+        unfinished: jobs that a run has aborted and that have leftovers, a sentence each.
+    """
+
+    def __init__(
+        self,
+        found: OpenUploads,
+        foreign: bool = False,
+        hadoop: bool = False,
+        max_aborts: int | None = None,
+    ) -> None:
+        older_than = found.filters.older_than
+        if (foreign or hadoop) and older_than is None:
+            raise OptionError(
+                "uploads of other programs and of Hadoop are aborted from an age only: nothing else"
+                " tells that they leak",
+                hint="Give older_than (--older-than 7d)",
+            )
+        self._limit = LEFTOVER_AFTER_SECONDS if older_than is None else older_than
+        self._others = foreign, hadoop
+        self._found, self._runtime = found, found.runtime
+        self._remover = UploadRemover(self._runtime)
+        self._done = 0
+        self.chosen: Counter[str] = Counter()
+        self.left: Counter[str] = Counter()
+        self.old: Counter[str] = Counter()
+        self.jobs: dict[str, DeadJob] = {}
+        self.advice: dict[str, None] = {}
+        self.unfinished: list[str] = []
+        self._named = KeySet()  # chosen, and not of a dead job
+        for one in chain.from_iterable(found._pages()):
+            self._count(one)
+        self._drop_partial()
+        for job in self.jobs.values():
+            self.chosen["over"] += len(job.chosen)
+        if max_aborts is not None and self.chosen.total() > max_aborts:
+            raise MagicError(
+                f"{self.chosen.total():,} uploads are to be aborted under {found.dest.url}"
+                f" ({by_class(self.chosen)}), more than the {max_aborts:,} that are allowed: none"
+                " was"
+            )
+
+    @property
+    def question(self) -> str:
+        """What to ask before a run; "" if nothing is to be aborted."""
+        if not self.chosen.total():
+            return ""
+        jobs = [job.id for job in self.jobs.values()]
+        dead = f"dead job {jobs[0]}" if len(jobs) == 1 else f"{len(jobs)} dead jobs"
+        also = f", and with them {dead}" if jobs else ""
+        what = f"{self.chosen.total():,} uploads under {self._found.dest.url}"
+        return f"Abort {what} ({by_class(self.chosen)}){also}?"
+
+    def _count(self, found: FoundUpload) -> None:
+        dest, filters = self._found.dest, self._found.filters
+        undecided = found.job_state in UNDECIDED_OR_UNDONE
+        # Has a job that looked dead begun an upload since ("unknown"), it is not dead.
+        if undecided and found.owner_class in ("over", "unknown"):
+            new = DeadJob(found.job, found.uuid, found.dest)
+            self.jobs.setdefault(found.uuid, new).seen += 1
+        elif found.owner_class == "over" and found.job_state != State.CLOSED:
+            where = url_of(dest.bucket, found.dest)
+            self.advice[f"job {found.job} under {where} is {found.job_state}: recover it"] = None
+        if not filters.fits(found, dest):
+            self.left[found.owner_class] += 1
+        elif not deed(found, self._limit, *self._others)[0]:
+            self.left[found.owner_class] += 1
+            self.old[found.owner_class] += is_old(found, filters.old_from)
+        elif _of_dead_job(found):
+            self.jobs[found.uuid].chosen.append(found)
+        else:
+            self.chosen[found.owner_class] += 1
+            self._named.add(found._name)
+
+    def _drop_partial(self) -> None:
+        """Leave the dead jobs if only a part of them is meant."""
+        scope = self._found.dest
+        for uuid, job in list(self.jobs.items()):
+            whole = job.dest.startswith(scope.prefix)
+            if whole and len(job.chosen) == job.seen:
+                continue
+            del self.jobs[uuid]
+            self.left["over"] += len(job.chosen)
+            if job.chosen:
+                others = job.seen - len(job.chosen)
+                why = f"{others} of its {counted_are(job.seen, 'upload')} not meant, and it"
+                why = f"{why if whole else 'it lies above the path, and'} is aborted as a whole"
+                where = f"dead job {job.id} under {url_of(scope.bucket, job.dest)}"
+                self.advice[f"{where}: {why} or not at all: recover it"] = None
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Give the rows of the plan: the uploads that it would abort, looked at each time."""
+        return (one.to_dict() for one in self.run(dry_run=True))
+
+    def finish(self) -> AbortedUploads:
+        """Run the plan, and count what became of the uploads."""
+        counts: Counter[str] = Counter()
+        stays: list[FoundUpload] = []
+        for found, action, why in self.run():
+            counts[action] += 1
+            if action == "left" and len(stays) < NAMED_MAX:
+                stays.append(replace(found, note=why))
+        numbers = counts["aborted"], counts["gone"], counts["left"]
+        return AbortedUploads(*numbers, tuple(stays), tuple(self.unfinished))
+
+    def run(self, *, dry_run: bool = False) -> Iterator[Cleared]:
+        """Abort the chosen uploads, and no others, while the result is iterated; with ``dry_run``
+        change nothing, and say ``would abort``. Repeatable. A failure with one of them is ``left``;
+        StoreError: they could not be listed."""
+        self._done = 0
+        for job in self.jobs.values():
+            yield from self._some(job.chosen, job, dry_run)
+        for page in self._found._pages():
+            meant = [one for one in page if one._name in self._named and not _of_dead_job(one)]
+            yield from self._some(meant, None, dry_run)
+
+    def _some(
+        self, meant: list[FoundUpload], job: DeadJob | None, dry_run: bool
+    ) -> Iterator[Cleared]:
+        """Abort some uploads; those of a dead job, after the job."""
+        chosen = self._found._sized(meant)
+        still = {found._name for found in chosen}
+        yield from (Cleared(found, "gone") for found in meant if found._name not in still)
+        if dry_run:
+            yield from (Cleared(found, "would abort") for found in chosen)
+        elif job is not None and (why := self._abort_job(job)):
+            yield from (Cleared(found, "left", why) for found in chosen)
+        else:
+            for cleared in self._each(chosen, job):
+                self._done += 1
+                told = Progress("abort", self._done, self.chosen.total(), "uploads")
+                self._runtime.progress(told)
+                yield cleared
+
+    def _abort_job(self, job: DeadJob) -> str:
+        """Abort a dead job, if it is still dead and not decided to commit; why not otherwise."""
+        job.ours = job.swept = False
+        try:
+            dest = Destination(self._found.dest.bucket, job.dest)
+            seen = register.read_own(self._runtime, JobPaths(dest, job.id).record, job.uuid)
+            if seen is None or seen.record.state is State.CLOSED:
+                return ""  # ended by another process meanwhile
+            if seen.record.state not in UNDECIDED_OR_UNDONE:
+                return f"its job is {seen.record.state}"
+            age = changed_ago(self._runtime, *seen.record.paths(dest).directories)
+            if seen.record.state is State.RUNNING and age < self._found.dead_after:
+                return f"its job lives: it changed {age_words(age)} ago"
+            committer = MagicCommitter.found(self._runtime, dest, seen, self._found.options)
+            report = committer.abort_job(role="recovery")
+        except MagicError as error:
+            return f"its job could not be aborted: {error.message}"
+        left = unfinished(job.id, report.state, report)
+        job.ours, job.swept = True, not left
+        self.unfinished += [left] if left else []
+        return ""
+
+    def _each(self, chosen: list[FoundUpload], job: DeadJob | None) -> Iterator[Cleared]:
+        runtime, in_flight = self._runtime, self._found.in_flight
+        hadoops = [one for one in chosen if one.owner_class == "hadoop"]
+        others = (one for one in chosen if one.owner_class != "hadoop")
+        works = ((one, partial(self._clearing, one, job)) for one in others)
+        with closing(requests.each(runtime, works, in_flight=in_flight)) as ended:
+            for _, cleared in ended:
+                yield cleared
+
+        # By verbs: the record of its job is read in between, and a batch waits for no such read.
+        def by_verbs(found: FoundUpload) -> Cleared:
+            return requests.by_verbs(runtime, self._clearing(found, job))
+
+        for _, done in each(runtime, by_verbs, hadoops, in_flight):
+            yield or_raise(done)
+
+    def _clearing(
+        self, found: FoundUpload, job: DeadJob | None, aborted: bool = False
+    ) -> requests.Steps[Cleared]:
+        """Look for one upload again; abort it, if it is still open and still old enough. Raises no
+        `MagicError`. ``job``: its dead job, which has just been aborted. ``aborted``: an earlier
+        try has found it open, and its abort may have taken effect."""
+        name = UploadName(found.key, found.upload_id, found.token, found.multipart_etag)
+        try:
+            page: UploadPage = yield FindUpload(found.key, found.upload_id)
+            if not page.uploads:
+                return (yield from self._not_listed(found, name, job, aborted))
+            began, limit = page.uploads[0].initiated, self._limit
+            now = None if began is None else age_of(page.seen_at, began)
+            age = replace(found, age=now).limit_age
+            if limit and (age is None or age < limit):
+                return Cleared(found, "left", f"it is younger than {age_words(limit)} by now")
+            if found.owner_class == "hadoop" and self._was_adopted(found):
+                return Cleared(found, "left", "its job has been adopted meanwhile")
+        except MagicError as error:
+            return Cleared(found, "left", error.message)
+        removed = yield from self._remover.removing(name, aborted=aborted)
+        match removed.removal:
+            case Removal.ABORTED:
+                return Cleared(found, "aborted")
+            case Removal.LEFT:
+                return Cleared(found, "left", removed.why)
+            case Removal.VISIBLE:
+                why = "it was completed: the object there is what it became"
+            case Removal.GONE:
+                why = "a listing shows it, and its parts are gone"
+        return Cleared(found, "gone", why)
+
+    def _not_listed(
+        self, found: FoundUpload, name: UploadName, job: DeadJob | None, aborted: bool
+    ) -> requests.Steps[Cleared]:
+        look = yield from looking(self._runtime, name)
+        if look.state is UploadState.OPEN:
+            return Cleared(found, "left", "no listing shows it, but its parts are there")
+        if look.ended or (job is not None and job.swept):
+            by_us = aborted and look.state is not UploadState.VISIBLE
+            ours = by_us or (job is not None and job.ours)
+            return Cleared(found, "aborted" if ours else "gone")
+        return Cleared(found, "left", f"no listing shows it, and no more can be told: {look.error}")
+
+    def _was_adopted(self, found: FoundUpload) -> bool:
+        """Whether the job of one of Hadoop's uploads now has a record that is not closed."""
+        try:
+            paths = JobPaths(Destination(self._found.dest.bucket, found.dest), found.job)
+        except PathError:
+            return False  # no job of ours can have that id
+        seen = register.read(self._runtime, paths.record)
+        return seen is not None and seen.record.state is not State.CLOSED
+
+
+def _of_dead_job(found: FoundUpload) -> bool:
+    """Whether an upload is removed by the abort of its dead job."""
+    return found.owner_class == "over" and found.job_state in UNDECIDED_OR_UNDONE
+
+
+def by_class(counts: Mapping[str, int]) -> str:
+    """``"orphan 3, over 2"``. Pure."""
+    return ", ".join(f"{name} {counts[name]:,}" for name in CLASSES if counts.get(name))

@@ -11,8 +11,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.hadoop.documents import UploadEtag, encode_pending, new_pending
 from magic_committer.hadoop.paths import Destination, java_uri, unique_name
-from magic_committer.maintenance.abort_uploads import Clearing, OpenUploads
-from magic_committer.maintenance.uploads import Filters
+from magic_committer.maintenance.uploads import Clearing, Filters, OpenUploads
 from magic_committer.options import Options, S3Options
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.runtime import wiring

@@ -21,10 +21,10 @@ EXPLAINED: dict[str, str] = {
     "commit/register.py:write_marker:without part 2:c5f4bb59": (
         "the other quoting is tried one time too early: one more try of five, and no other write"
     ),
-    "maintenance/uploads.py:Survey._look_up:boundary:0b347015": (
+    "maintenance/uploads.py:OpenUploads._look_up:boundary:0b347015": (
         "an age that is the limit to the microsecond: dead or alive, both are within the grain"
     ),
-    "maintenance/uploads.py:Survey._neighbours:boundary:0b347015": (
+    "maintenance/uploads.py:OpenUploads._neighbours:boundary:0b347015": (
         "an age that is the limit to the microsecond: near or not, both are within the grain"
     ),
     "commit/register.py::without Unanswered:06c4d78b": (
@@ -42,16 +42,10 @@ EXPLAINED: dict[str, str] = {
     "maintenance/inspect.py:pendings_of:without part 2:cfdd990b": (
         "equivalent: the reply to a GET always carries metadata, none is an empty mapping"
     ),
-    "maintenance/ending.py:_absent:True:5d114f1b.2": (
+    "maintenance/ending.py:Ending._absent:True:5d114f1b.2": (
         "equivalent: of this job only the UUID and the destination are asked for"
     ),
     "commit/driver.py:Driver.settle:drop raise:010ca5be": (
         "equivalent: the error of a job that was decided and reverted always has its report"
-    ),
-    "maintenance/doctor.py:_Trial._abort:drop call:888e1976": (
-        "the upload is aborted once more at the end, which finds nothing"
-    ),
-    "maintenance/doctor.py:_Trial._create:drop assignment:878c180b": (
-        "uploads are listed once more at the end, and none is found that is not known"
     ),
 }

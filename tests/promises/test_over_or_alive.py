@@ -6,8 +6,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.hadoop.paths import Destination
-from magic_committer.maintenance.abort_uploads import Clearing, OpenUploads
-from magic_committer.maintenance.uploads import Filters, Places, Survey
+from magic_committer.maintenance.uploads import Clearing, OpenUploads, Places
 from magic_committer.options import Options
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.runtime.components import Runtime
@@ -72,15 +71,16 @@ def test_a_job_that_is_set_up_while_litter_is_looked_at_keeps_its_objects(machin
     assert visible(s3) == {"t/a.csv": b"1"}
 
 
+def survey_of(machine: Machine, sizes: bool = False) -> OpenUploads:
+    one = Options(commit_threads=1)
+    return OpenUploads(runtime(machine), Destination.parse(DEST), sizes=sizes, options=one)
+
+
 def clearing(machine: Machine) -> tuple[mc.Job, Clearing]:
     """A job that has been silent for days, and the plan to abort its three uploads."""
     job = machine.job("running")
     machine.later(2 * DAY)
-    open_uploads = OpenUploads(
-        runtime(machine), Destination.parse(DEST), Filters(), sizes=True,
-        options=Options(commit_threads=1),
-    )  # fmt: skip
-    plan = Clearing(open_uploads)
+    plan = Clearing(survey_of(machine, sizes=True))
     assert (plan.chosen.total(), list(plan.jobs)) == (3, [job.uuid])
     return job, plan
 
@@ -123,8 +123,8 @@ def test_what_nothing_names_may_be_a_live_jobs_that_is_near(machine: Machine, be
         else:
             machine.later(2 * DAY)
             failing(s3, "list", directory, mc.PermissionDenied("not this one", status=403))
-    survey = Survey(runtime(machine), Destination.parse(DEST), in_flight=1)
-    (found,) = (one for page in survey.pages() for one in page if one.key == "t/nobodys.csv")
+    survey = survey_of(machine)
+    (found,) = (one for one in survey if one.key == "t/nobodys.csv")
     assert (found.owner_class, found.near) == ("foreign", beside != "our litter")
     told = [directory in problem for problem in survey.problems]
     assert told == ([True] if beside == "what cannot be listed" else [])
@@ -134,5 +134,5 @@ def test_what_nothing_names_may_be_a_live_jobs_that_is_near(machine: Machine, be
 def test_a_job_that_is_only_to_be_swept_is_over_however_young(machine: Machine, state: str) -> None:
     """Nothing of it becomes visible any more: its uploads are not those of a live job."""
     machine.job(state)
-    survey = Survey(runtime(machine), Destination.parse(DEST), in_flight=1)
-    assert {one.owner_class for page in survey.pages() for one in page} == {"over"}
+    survey = survey_of(machine)
+    assert {one.owner_class for one in survey} == {"over"}

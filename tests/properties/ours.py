@@ -21,7 +21,7 @@ from magic_committer.committers.manifest import ManifestCommitter, V1Committer, 
 from magic_committer.committers.staging import DirectoryCommitter, PartitionedCommitter
 from magic_committer.errors import IncompleteJob, StoreError
 from magic_committer.hadoop.paths import Destination
-from magic_committer.maintenance.ending import recover_job
+from magic_committer.maintenance.ending import Ending
 from magic_committer.options import Accept, Options, Track
 from magic_committer.protocol.record import USUAL_TERMS, StartedJob, State
 from magic_committer.stores.base import Attributes
@@ -96,9 +96,9 @@ class Magic:
 
     def recover(self, process: Process, name: str) -> str:
         """As `magic-committer job recover`, at once."""
-        found = recover_job(
-            process.runtime, self.dest(process.stage), name, dead_after=0.0, options=OPTIONS
-        )
+        dest = self.dest(process.stage)
+        ending = Ending(process.runtime, dest, name, dead_after=0.0, options=OPTIONS)
+        found = ending.recover_now()
         if found.found == State.ABSENT:
             return "aborted"  # a given id leaves a record, so there was no job
         return found.outcome

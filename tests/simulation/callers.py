@@ -8,7 +8,7 @@ from typing import Any
 from magic_committer import api
 from magic_committer.errors import MagicError
 from magic_committer.hadoop.paths import unique_name
-from magic_committer.maintenance.adopt import adopt_job
+from magic_committer.maintenance.ending import Ending
 from magic_committer.options import Mode
 from magic_committer.protocol.record import State
 from magic_committer.stores.urls import is_tree
@@ -97,7 +97,8 @@ def adopter(world: World, shift: Shift, job_id: str, commits: bool, actor: Actor
     actor.serves_all = actor.reads_only = False
     limit, actor.dead_seconds = actor.dead_seconds, 0.0
     try:
-        adopt_job(world.runtime(actor), world.dest, job_id, dead_after=limit, options=OPTIONS)
+        ending = Ending(world.runtime(actor), world.dest, job_id, dead_after=limit, options=OPTIONS)
+        ending.adopt_now()
         if is_tree(world.dest.bucket):  # nothing tells what its uploads become from other files
             world.watch.broken("I6", f"{actor} has adopted a job of Hadoop's on a file system")
     except MagicError:

@@ -15,7 +15,7 @@ from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import CommitIncomplete, JobTooYoung, MagicError, StoreError
 from magic_committer.hadoop.paths import JobPaths
 from magic_committer.maintenance.cleanup import Cleaning, Limits
-from magic_committer.maintenance.ending import recover_job
+from magic_committer.maintenance.ending import Ending
 from magic_committer.maintenance.inspect import inspect_all
 from magic_committer.maintenance.reports import Recovery
 from magic_committer.protocol.record import State
@@ -64,11 +64,12 @@ def recover_one(world: World, job_id: str, actor: Actor) -> bool:
     watch, asked, since = world.watch, f"{actor}: recovery", world.scheduler.steps
     uuid = world.uuid_of(job_id)
     try:
-        recovery = recover_job(
-            world.runtime(actor), world.dest, job_id, dead_after=actor.dead_seconds,
-            accept=[world.own_key(key) for key in watch.taken(uuid)], dry_run=actor.reads_only,
-            options=OPTIONS,
+        ending = Ending(
+            world.runtime(actor), world.dest, job_id,
+            dead_after=actor.dead_seconds, options=OPTIONS,
         )  # fmt: skip
+        accept = [world.own_key(key) for key in watch.taken(uuid)]
+        recovery = ending.recover_now(accept, dry_run=actor.reads_only)
     except JobTooYoung:
         return False
     except MagicError as error:

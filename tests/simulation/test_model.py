@@ -27,7 +27,7 @@ from magic_committer.options import Mode
 from magic_committer.protocol.record import StartedJob, State
 from magic_committer.runtime.components import Runtime
 from tests.model.production import Recorder, Sent, refusal
-from tests.simulation import actors, drawing, operators, schedule
+from tests.simulation import actors, drawing, schedule
 from tests.simulation.faults import Fault
 from tests.simulation.scheduler import Actor
 from tests.simulation.tally import quiet
@@ -62,7 +62,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Call]]:
     """The calls that return something, as they are made."""
     made: list[Call] = []
     real_runtime, real_told, real_setup = World.runtime, actors.told, MagicCommitter.setup
-    real_recover = ending.recover_job
+    real_recover = ending.Ending.recover_now
 
     def runtime(self: World, actor: Actor) -> Runtime:
         plain = real_runtime(self, actor)
@@ -88,10 +88,11 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Call]]:
 
         return real_told(world, committer, asked, noted, handed)
 
-    def recover_job(runtime: Any, dest: Any, job_id: str, **how: Any) -> Any:
-        seen = register.read(runtime, JobPaths(DEST, job_id).record)
+    def recover_now(self: ending.Ending, *accept: Any, **how: Any) -> Any:
+        runtime: Any = self.runtime
+        seen = register.read(runtime, JobPaths(DEST, self.job_id).record)
         runtime.store.take()
-        recovery = real_recover(runtime, dest, job_id, **how)
+        recovery = real_recover(self, *accept, **how)
         if seen is not None:
             job = StartedJob.attached(seen.record, DEST.url, seen.etag)
             kind, looks = KINDS.get(seen.record.state, ("recovery", 0))
@@ -101,7 +102,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Call]]:
     monkeypatch.setattr(World, "runtime", runtime)
     monkeypatch.setattr(MagicCommitter, "setup", setup)
     monkeypatch.setattr(actors, "told", told)
-    monkeypatch.setattr(operators, "recover_job", recover_job)
+    monkeypatch.setattr(ending.Ending, "recover_now", recover_now)
     monkeypatch.setattr(drawing, "draw_faults", lambda chance, *_: killed(chance))
     monkeypatch.setattr(drawing, "others", lambda *_: None)
     monkeypatch.setattr(drawing, "serving", lambda *_: None)
