@@ -6,14 +6,11 @@
 
     report = to_parquet(frame, "s3://bucket/table", partition_on=["day"], mode="overwrite")
 
-Dask is an engine of `items`: one delayed call for each partition, whose result counts if it has
-come back from ``dask.compute``, which gives one for each call, however often Dask ran it.
+Dask is an engine of `items`: one delayed call for each partition. It rests on these facts, read in
+Dask and distributed 2026.8.0; tests/engines runs it in the Dask that is installed:
 
-It rests on these facts, read in Dask and distributed 2026.8.0; tests/engines runs it in the Dask
-that is installed:
-
-* A call of ``delayed(f, pure=False)`` has a key of its own: two of them are never taken for one
-  (``delayed.py``).
+* ``dask.compute`` gives one result for each call, however often it ran it. A call of
+  ``delayed(f, pure=False)`` has a key of its own: two are never taken for one (``delayed.py``).
 * distributed runs what was in flight on a dead worker again, elsewhere, and also what was done
   there if its result is needed and lost. If more workers die below a call than
   ``distributed.scheduler.allowed-failures`` (3), it raises ``KilledWorker`` (``scheduler.py``). A
@@ -31,14 +28,8 @@ from functools import partial
 from typing import Any, TypeVar, Unpack, cast
 
 from magic_committer.api import start
-from magic_committer.engines.items import (
-    AcceptResult,
-    ItemWriter,
-    RunReport,
-    column_names,
-    commit_items,
-    refuse_lazy_function,
-)
+from magic_committer.engines import items
+from magic_committer.engines.items import AcceptResult, ItemWriter, RunReport
 from magic_committer.errors import IncompleteJob, JobReport, OptionError, WrongType
 from magic_committer.job import Task
 from magic_committer.options import Mode, Options, S3Options, S3Place, SparkMode, shown
@@ -91,15 +82,13 @@ def write_delayed(
         parts: delayed values, as of ``frame.to_delayed()``, ``bag.to_delayed()`` and
             ``array.to_delayed().ravel()``; plain values too. Each is one task.
         dest: as for `start`. A directory of a disk (``file:///…``) must be there for all workers.
-        fn: gets a `Task` and the value of a part, and opens files with ``task.open(name)``.
-            ``task.task_id`` is the part's number, from 0 on. Two parts must not use the same name.
-            ``unique=True`` puts the job's UUID into the name: the job can then find and abort what
-            a killed worker left. What ``fn`` returns is in the report, 64 MiB in all, pickled.
+        fn: gets a `Task` and the value of a part, and opens files with ``task.open(name)``, no name
+            in two parts; ``task.task_id`` is the part's number, from 0 on. With ``unique=True`` the
+            job can find and abort what a killed worker left. What ``fn`` returns is in the report,
+            64 MiB in all, pickled.
         compute: arguments of ``dask.compute``: ``{"scheduler": "processes"}``; on a cluster
             ``{"retries": 3}``: how often a call that raised is tried again. None (default): none.
-        job_id: as for `start`: an id that a scheduler knows before this process can die. None
-            (default): a random id.
-        mode, committer, mark_success, s3, options, progress, place: as for `start`.
+        job_id, mode, committer, mark_success, s3, options, progress, place: as for `start`.
 
     Returns:
         What became of the job, with what ``fn`` returned for each part, in their order. Its
@@ -117,7 +106,7 @@ def write_delayed(
 
         Otherwise as `start` and `Job.commit`.
     """
-    refuse_lazy_function(fn, "write_delayed()")
+    items.refuse_lazy_function(fn, "write_delayed()")
     # To go through a collection itself would give the names of a frame's columns.
     collection = dask.is_dask_collection(parts)
     if collection or isinstance(parts, str | bytes) or not isinstance(parts, Iterable):
@@ -144,9 +133,8 @@ def write_delayed(
             accept(number, one)
         return len(given)
 
-    return cast(
-        RunReport[Returned], commit_items(job, engine, ItemWriter(job, fn, "write_delayed()"))
-    )
+    done = items.commit_items(job, engine, ItemWriter(job, fn, "write_delayed()"))
+    return cast(RunReport[Returned], done)
 
 
 def to_parquet(
@@ -182,8 +170,8 @@ def to_parquet(
         of_format: other arguments of pandas' ``to_parquet``, as ``{"compression": "zstd"}``. Give a
             ``schema`` (pyarrow's) if a column of Python objects may be empty in a partition: its
             type is not known there. None (default): none.
-        compute: as for `write_delayed`.
-        job_id, mode, committer, mark_success, s3, options, progress, place: as for `start`.
+        compute, job_id, mode, committer, mark_success, s3, options, progress, place: as for
+            `write_delayed`.
 
     Returns:
         What became of the job.
@@ -201,7 +189,7 @@ def to_parquet(
             f"frame is a data frame of Dask, not {type(frame).__name__}",
             hint="Make one: dask.dataframe.from_pandas(frame, npartitions=8)",
         )
-    parts = list(column_names("partition_on", partition_on))
+    parts = list(items.column_names("partition_on", partition_on))
     there = list(frame.columns)
     if missing := [name for name in parts if name not in there]:
         raise OptionError(f"partition_on: the frame has no column {missing[0]!r:.80}")
@@ -228,14 +216,12 @@ def _write_part(task: Task, part: Any, *, partition_on: list[Any], how: dict[str
     if not len(part):
         return
     name = f"part-{int(task.task_id):05d}"
-    if not partition_on:
+    if partition_on:
+        files = task.filesystem(unique=True, keep_bytes_max=0)
+        names = f"{name}-{{i}}.parquet"
+        part.to_parquet(
+            "/", partition_cols=partition_on, filesystem=files, basename_template=names, **how
+        )
+    else:
         with task.open(f"{name}.parquet", unique=True) as file:
             part.to_parquet(file, **how)
-        return
-    part.to_parquet(
-        "/",
-        partition_cols=partition_on,
-        filesystem=task.filesystem(unique=True, keep_bytes_max=0),
-        basename_template=f"{name}-{{i}}.parquet",
-        **how,
-    )

@@ -1,6 +1,6 @@
 """We call the engine: a function for each item, each as a task of one job, then one commit.
 
-Executors, Dask, Spark's RDDs and DataFrames are engines: each an adapter of one function, an
+Executors, Dask, Spark's RDDs and DataFrames are engines, each an adapter of one function, an
 `Engine`. Invariants, whichever it is:
 
 * **What an attempt wrote counts if the engine gave its result**, and one result of an item counts.
@@ -9,9 +9,9 @@ Executors, Dask, Spark's RDDs and DataFrames are engines: each an adapter of one
 * The caller's process drives the job: it gives signs of life, commits exactly what was accepted
   when each item has a result, and aborts if anything else ends the call, Ctrl-C too
   (`Job.__enter__`). A decided job is never aborted.
-* What the function returned travels with the attempt's result, in one message. It is pickled before
-  the attempt commits: a value that cannot be sent, or is too large, fails the try. It is read, and
-  all of it bounded, before the job commits: nobody gets an error about it for a committed job.
+* What the function returned travels with the attempt's result. It is pickled before the attempt
+  commits: a value that cannot be sent, or is too large, fails the try. It is read, and all of it
+  bounded, before the job commits: nobody gets an error about it for a committed job.
 * A process that has heard Ctrl-C begins no other try of that job. A process pool holds calls in
   advance that nobody can cancel any more; it would run them, each to its end.
 * An error that could not be read at the other end is replaced by one that can: a process pool

@@ -14,9 +14,6 @@
 When the JVM side of a task dies, its Python iterator *ends normally*: a task cannot tell the end of
 its input from a cut. Only the driver may publish: what Spark accepted, one result for each
 partition. Speculative losers and zombies change nothing, and need no lock.
-
-`write` holds the public functions (engines of `items`), `via` what Spark's own writer encodes,
-`source` the data source ``format("magic")``, of streams too, `java_session` a Spark without a Java.
 """
 
 try:

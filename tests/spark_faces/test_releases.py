@@ -167,6 +167,6 @@ def test_files_of_spark_s_own_writer(rows: DataFrame, lake: Lake, tmp_path: Path
 
 def test_types_that_a_release_lacks_are_no_other_types() -> None:
     """The tables of types hold for every release: a type that it lacks is nobody's."""
-    there = {*types._plain(), *types.NEVER}
+    there = {*types.PLAIN, *types.NEVER}
     assert not any(isinstance(DataType(), kind) or isinstance(LongType(), kind)
                    for kind in there - {LongType})  # fmt: skip
