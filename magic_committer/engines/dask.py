@@ -1,8 +1,4 @@
-"""Dask: each partition of a collection is a task of one job, whatever scheduler computes it.
-
-::
-
-    from magic_committer.engines.dask import to_parquet
+"""Dask: each partition of a collection is a task of one job, whatever scheduler computes it::
 
     report = to_parquet(frame, "s3://bucket/table", partition_on=["day"], mode="overwrite")
 
@@ -25,11 +21,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar, Unpack, cast
+from typing import Any, Unpack, cast
 
 from magic_committer.api import start
 from magic_committer.engines import items
-from magic_committer.engines.items import AcceptResult, ItemWriter, RunReport
+from magic_committer.engines.items import AcceptResult, ItemWriter, Returned, RunReport
 from magic_committer.errors import IncompleteJob, JobReport, OptionError, WrongType
 from magic_committer.job import Task
 from magic_committer.options import Mode, Options, S3Options, S3Place, SparkMode, shown
@@ -43,9 +39,6 @@ except ImportError as _missing:
         f" ({_missing})",
         name="dask",
     ) from _missing
-
-
-Returned = TypeVar("Returned")
 
 
 def write_delayed(
@@ -98,8 +91,7 @@ def write_delayed(
         WrongType, IncompleteJob: an argument cannot be used, ``fn`` is a generator or a coroutine,
             or there is no part. Nothing was started.
         TaskFailed: what ``fn`` returned is too large, or cannot be pickled. The job is aborted.
-        CommitIncomplete: the job is committed, but not all files are visible yet. The error says
-            how to finish it. Its ``report`` holds what ``fn`` returned.
+        CommitIncomplete: as `Job.commit`. Its ``report`` holds what ``fn`` returned.
 
         What Dask raises if a call finally fails, the error of ``fn`` itself in most cases. The job
         is aborted.
@@ -133,7 +125,7 @@ def write_delayed(
             accept(number, one)
         return len(given)
 
-    done = items.commit_items(job, engine, ItemWriter(job, fn, "write_delayed()"))
+    done = items.commit_items(engine, ItemWriter(job, fn, "write_delayed()"))
     return cast(RunReport[Returned], done)
 
 
@@ -170,8 +162,8 @@ def to_parquet(
         of_format: other arguments of pandas' ``to_parquet``, as ``{"compression": "zstd"}``. Give a
             ``schema`` (pyarrow's) if a column of Python objects may be empty in a partition: its
             type is not known there. None (default): none.
-        compute, job_id, mode, committer, mark_success, s3, options, progress, place: as for
-            `write_delayed`.
+        compute: as for `write_delayed`.
+        job_id, mode, committer, mark_success, s3, options, progress, place: as for `start`.
 
     Returns:
         What became of the job.
@@ -189,7 +181,7 @@ def to_parquet(
             f"frame is a data frame of Dask, not {type(frame).__name__}",
             hint="Make one: dask.dataframe.from_pandas(frame, npartitions=8)",
         )
-    parts = list(items.column_names("partition_on", partition_on))
+    parts = items.column_names("partition_on", partition_on)
     there = list(frame.columns)
     if missing := [name for name in parts if name not in there]:
         raise OptionError(f"partition_on: the frame has no column {missing[0]!r:.80}")

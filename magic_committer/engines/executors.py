@@ -1,10 +1,7 @@
-"""`run`: a function for each item, on somebody's executor: an engine of `items`.
+"""`run`: a function for each item, on somebody's executor. Invariants, beside those of `items`:
 
-Invariants, beside those of `items`:
-
-* Each item is a task of one job (``accept="results"``, ``track="memory"``), each try of it an
-  attempt in the process that the executor chose. The first result of an item counts.
-* Futures are heard by their callbacks, which put a number into a queue and do nothing else. So any
+* Each try of an item is an attempt in the process that the executor chose.
+* Futures are heard by their callbacks, which put a try into a queue and do nothing else. So any
   executor does whose futures have callbacks. Every wait is a wait for that queue, ends after a
   second at the latest, and hears Ctrl-C.
 * A worker that was killed breaks a process pool. Nobody can tell whose fault it was: each item that
@@ -31,6 +28,7 @@ from magic_committer.api import start
 from magic_committer.engines.items import (
     AcceptResult,
     ItemWriter,
+    Returned,
     RunReport,
     commit_items,
     monotonic,
@@ -47,7 +45,6 @@ from magic_committer.runtime.components import Progress, ProgressFunction, no_pr
 from magic_committer.runtime.threads import LOOK_SECONDS, taken
 
 Item = TypeVar("Item")
-Returned = TypeVar("Returned")
 
 DOUBLE_AFTER = 3
 """Tries that must have ended well before one is called slow."""
@@ -61,7 +58,7 @@ aborted their uploads themselves. Tries that take longer are left alone, and abo
 @dataclass(eq=False, slots=True)
 class OpenItem:
     """An item, by its place in the iterable: what the policy knows of it (``state``), how many
-    tries have failed and are in flight, whether one was doubled, and whether one has ended well."""
+    tries have failed and are in flight, whether one was doubled, and one has ended well."""
 
     number: int
     item: Any
@@ -250,10 +247,8 @@ def run(
     Threads, processes (fork, spawn and forkserver), loky, ``client.get_executor()`` of Dask: any
     `concurrent.futures.Executor`. To processes ``fn`` and the items are pickled, so ``fn`` stands
     at the top of a module. Credentials in ``s3`` do not travel; there the environment, a profile or
-    a role supplies them.
-
-    Repeatable: each call is another job. After a ``kill -9`` of this process nothing is visible;
-    `recover` and `cleanup` end the job.
+    a role supplies them. Repeatable: each call is another job. After a ``kill -9`` of this process
+    nothing is visible; `recover` and `cleanup` end the job.
 
     Args:
         dest: as for `start`. A directory of a disk (``file:///…``) must be there for all workers.
@@ -286,8 +281,7 @@ def run(
             executor broke, and cannot be replaced; or no try has ended for so long; or what ``fn``
             returned is too large. The job is aborted.
         IncompleteJob: there is no item. The job is aborted.
-        CommitIncomplete: the job is committed, but not all files are visible yet. The error says
-            how to finish it. Its ``report``, if it has one, holds what ``fn`` returned.
+        CommitIncomplete: as `Job.commit`. Its ``report``, if it has one, has what ``fn`` returned.
 
         What ``items`` and ``executor`` raise. The job is aborted.
 
@@ -309,8 +303,7 @@ def run(
     if speculate is not None and seconds("speculate", speculate) < 1:
         raise OptionError(f"speculate={speculate}: it is 1 or more, times the median of all tries")
     if retry is None:
-        wait = tenacity.wait_exponential(multiplier=0.5, max=30)
-        retry = tenacity.Retrying(wait=wait, stop=tenacity.stop_never)
+        retry = tenacity.Retrying(wait=tenacity.wait_exponential(multiplier=0.5, max=30))
     if not isinstance(retry, tenacity.Retrying):
         raise WrongType(
             f"retry takes a tenacity.Retrying, not {shown(retry)}",
@@ -329,7 +322,7 @@ def run(
             dest, mode=mode, committer=committer, accept="results", track="memory",
             mark_success=mark_success, s3=s3, options=options, progress=progress, **place,
         )  # fmt: skip
-        done = commit_items(job, engine.run, ItemWriter(job, fn), tries=lambda: tries.begun)
+        done = commit_items(engine.run, ItemWriter(job, fn), tries=lambda: tries.begun)
         return cast(RunReport[Returned], done)
     finally:
         engine.close(wait=not tries.flying)
@@ -338,8 +331,7 @@ def run(
 @dataclass(eq=False)
 class Executors:
     """The engine that executors of `concurrent.futures` are. ``make`` gives one; unless it is
-    ``ours``, the caller's, which is all that there is, and stays as it is. ``tell`` gets the number
-    of items that are done."""
+    ``ours``, it stays as it is. ``tell`` gets the number of items that are done."""
 
     make: Callable[[], Executor]
     ours: bool

@@ -19,8 +19,6 @@ from magic_committer.errors import MagicError
 
 JAVA_VERSION_MIN = 17
 """What Spark 4 needs."""
-JAVA_ANSWER_SECONDS = 30.0
-"""How long ``java -version`` may take; a first start from a cold disk takes seconds."""
 MISSING_MODULE = "--add-modules=jdk.incubator.vector"
 
 
@@ -85,9 +83,8 @@ def write_wrapper(home: Path, java: Java) -> None:
 def _version(program: Path) -> int:
     """The major version that ``java -version`` tells; 0 if it does not run."""
     try:
-        answer = subprocess.run(
-            [program, "-version"], capture_output=True, text=True, timeout=JAVA_ANSWER_SECONDS
-        )
+        # A first start from a cold disk takes seconds.
+        answer = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return 0
     # Lines of JAVA_TOOL_OPTIONS may come first; Java 8 calls itself 1.8.

@@ -94,11 +94,10 @@ class MagicDatasink(Datasink):  # type: ignore[misc]  # Ray has no types here
 
     Use a sink for one write. Ctrl-C in the driver does not reach a sink: call `write_datasink`, or
     end the job by its id. After a ``kill -9`` of the driver nothing is visible, or all of it once
-    `recover` has been called with the job's id; `cleanup` does that too.
-
-    Credentials in ``s3`` do not travel: on the workers the environment, a profile or a role
-    supplies them. Empty blocks make no file; a dataset without rows publishes none, and with
-    ``mode="replace"`` empties the destination.
+    `recover` has been called with the job's id; `cleanup` does that too. Credentials in ``s3`` do
+    not travel: on the workers the environment, a profile or a role supplies them. Empty blocks make
+    no file; a dataset without rows publishes none, and with ``mode="replace"`` empties the
+    destination.
 
     Attributes:
         job: the job, from the start of the write on; None before.
@@ -137,8 +136,7 @@ class MagicDatasink(Datasink):  # type: ignore[misc]  # Ray has no types here
                 in the files. None by default.
             of_format: options of the format, as of ``make_write_options`` of its pyarrow format:
                 ``{"compression": "zstd"}``. None (default): pyarrow's defaults.
-            rows_per_file_min: Ray collects at least so many rows for a write task. None (default):
-                Ray chooses.
+            rows_per_file_min: rows that Ray collects at least for a task. None (default): any.
             rows_per_file_max: the largest number of rows of a file. None (default): no limit.
             job_id, mode, committer, mark_success, s3, options, place: as for `start`.
             progress: as for `start`; called on the driver, during the commit.
@@ -160,10 +158,9 @@ class MagicDatasink(Datasink):  # type: ignore[misc]  # Ray has no types here
                 " yours",
                 hint="Leave them out: the function given as write makes the files",
             )
-        self._files = write
         if rows_per_file_min is not None:
             whole_number("rows_per_file_min", rows_per_file_min, "1_000_000")
-        self._rows_min = rows_per_file_min
+        self._files, self._rows_min = write, rows_per_file_min
         self._begin: Callable[[], Job] | None = partial(
             start, dest, mode=mode, committer=committer, accept="results", track="memory",
             job_id=name_of("job_id", job_id), mark_success=mark_success, s3=s3_of(s3, place),
@@ -173,7 +170,7 @@ class MagicDatasink(Datasink):  # type: ignore[misc]  # Ray has no types here
         self.job: Job | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # What a worker needs. Secrets and the driver's functions do not travel.
+        # Secrets and the driver's functions do not travel.
         return {**self.__dict__, "_begin": None, "_interrupted": None}
 
     @property
@@ -181,16 +178,10 @@ class MagicDatasink(Datasink):  # type: ignore[misc]  # Ray has no types here
         """What became of the job; None before its end."""
         return None if self.job is None else self.job._report
 
-    def get_name(self) -> str:
-        """The name that Ray shows."""
-        return "Magic"
-
     @property
     def min_rows_per_write(self) -> int | None:
         """For Ray: how many rows it collects for a write task."""
         return self._rows_min
-
-    # What Ray calls -------------------------------------------------------------------------------
 
     def on_write_start(self, schema: object = None) -> None:
         """Start the job. Ray calls it on the driver, before any task."""
@@ -270,8 +261,7 @@ def write_datasink(
 
     Raises:
         WrongType: ``sink`` is no `MagicDatasink`. Nothing was started.
-        CommitIncomplete: the job is committed, but not all files are visible yet. The error says
-            how to finish it.
+        CommitIncomplete: as `Job.commit`.
 
         What Ray raises if a task finally fails, and what `start` and `Job.commit` raise. The job is
         aborted.
@@ -288,9 +278,6 @@ def write_datasink(
         raise
     assert sink.report is not None
     return sink.report
-
-
-# Files --------------------------------------------------------------------------------------------
 
 
 @dataclass

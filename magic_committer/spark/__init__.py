@@ -20,14 +20,13 @@ try:
     import pyspark
 except ImportError as error:
     raise ImportError(
-        "magic_committer.spark needs PySpark: pip install 'magic-committer[spark]'",
-        name="pyspark",
+        "magic_committer.spark needs PySpark: pip install 'magic-committer[spark]'", name="pyspark"
     ) from error
 
 if (*map(int, pyspark.__version__.split(".")[:2]),) < (3, 5):
     raise ImportError(
-        "magic_committer.spark needs PySpark 3.5 or newer, and this is"
-        f" {pyspark.__version__}: pip install 'magic-committer[spark]'",
+        f"magic_committer.spark needs PySpark 3.5 or newer, and this is {pyspark.__version__}:"
+        " pip install 'magic-committer[spark]'",
         name="pyspark",
     )
 

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from threading import Thread
 from typing import Any, TypeVar, cast
 
@@ -42,7 +42,7 @@ from pyspark.sql.utils import is_remote
 from magic_committer.api import start
 from magic_committer.commit.conflict import existing
 from magic_committer.committers.base import committer_for
-from magic_committer.engines.items import AcceptResult, Engine, ItemWriter, commit_items
+from magic_committer.engines.items import AcceptResult, Engine, ItemWriter, Write, commit_items
 from magic_committer.errors import DestinationExists, JobReport, MagicError
 from magic_committer.hadoop.paths import Destination
 from magic_committer.job import Job, Task
@@ -112,7 +112,6 @@ class Order:
         return is_ignore(self.mode)
 
     def start(self) -> Job:
-        """Start the job."""
         mode = "error" if self.ignores else cast(Mode | SparkMode, self.mode)
         return start(
             self.dest, mode=mode, committer=self.committer, accept="results", track="memory",
@@ -129,12 +128,7 @@ class Order:
 
 
 def write_job(
-    order: Order,
-    engine: Engine,
-    fn: Callable[[Task, Any], object],
-    *,
-    caller: str = "",
-    bytes_max: int = 0,
+    order: Order, engine: Engine, fn: Write, caller: str = "", bytes_max: int = 0
 ) -> JobReport:
     """Run one job from start to end, of a function for the rows of each of Spark's tasks."""
     try:
@@ -143,7 +137,7 @@ def write_job(
             # As Spark pickles results: classes of the driver's own program travel too.
             dumps = cast(Callable[[Any], bytes], cloudpickle.dumps)
             work = ItemWriter(job, fn, caller, bytes_max, spark_attempt, dumps)
-            return commit_items(job, engine, work, batch=order.batch)
+            return commit_items(engine, work, batch=order.batch)
     except DestinationExists:
         if not order.ignores:  # else: the data came after our first look
             raise
@@ -182,8 +176,7 @@ def register(spark: SparkSession) -> None:
 
 def warn_of_idle_kill(conf: Any) -> None:
     """Warn where Spark kills workers that send nothing for a while, as ours do at the end."""
-    key = "spark.python.worker.killOnIdleTimeout"
-    if conf.get(key, None) == "true":
+    if conf.get(key := "spark.python.worker.killOnIdleTimeout", None) == "true":
         told = "%s is on: Spark may kill tasks while they upload. Turn it off if tasks are killed"
         logger.warning(told, key)
 
@@ -199,17 +192,15 @@ LOOKED_MAX = 1000
 
 
 def checkpoint_of(df: DataFrame, batch: StreamBatch) -> str:
-    """Give what all runs of a batch's query have in common: its name, and where its checkpoint is.
-    A copied checkpoint has the query id of its original, and other rows. Spark Connect does not say
-    where the checkpoint is; there the name is all."""
+    """What all runs of a batch's query share: its name, and where its checkpoint is. (A copied one
+    has the query id of its original, and other rows.) Spark Connect does not say where that is."""
     name = f"query:{batch.query}"
     if not (query_id := local_property(df, QUERY_PROPERTY)):
         return name  # the rows of a batch, and no function of foreachBatch: the caller counts
-    spark = df.sparkSession
     # The session of a batch is a copy; only what all sessions share knows the query.
+    spark: Any = df.sparkSession
     queries = spark._jsparkSession.sharedState().activeStreamingQueries()
-    java = cast(Any, spark._jvm).java
-    query = queries.get(java.util.UUID.fromString(query_id))
+    query = queries.get(spark._jvm.java.util.UUID.fromString(query_id))
     return name if query is None else f"{name} at {query.resolvedCheckpointRoot()}"
 
 
@@ -226,9 +217,6 @@ def end_earlier_runs(
     """Abort the jobs that earlier runs of a query have left running, once in this process for each
     ``run``. "": nobody says which run it is, or this process has only one."""
     abort_stream(dest, checkpoint, s3=s3, options=options)
-
-
-# A Spark action -----------------------------------------------------------------------------------
 
 
 def run_action(spark: Any, job: Job, action: Callable[[], T], progress: ProgressFunction) -> T:
@@ -255,8 +243,7 @@ def run_action(spark: Any, job: Job, action: Callable[[], T], progress: Progress
             next(watch, None)
             thread.join(WAIT_SECONDS)
     except BaseException as error:
-        cancel = spark.cancelJobsWithTag if classic else spark.interruptTag
-        _cancel(thread, partial(cancel, tag), error)
+        _cancel(thread, spark.cancelJobsWithTag if classic else spark.interruptTag, tag, error)
         raise
     return ended.result()
 
@@ -277,11 +264,11 @@ def _named(spark: Any, classic: bool, tag: str, description: str) -> Iterator[No
             spark.setLocalProperty(DESCRIPTION, before)
 
 
-def _cancel(thread: Thread, cancel: Callable[[], object], why: BaseException) -> None:
+def _cancel(thread: Thread, cancel: Callable[[str], object], tag: str, why: BaseException) -> None:
     """Cancel an action, several times: it may be about to submit another Spark job."""
     for _ in range(int(CANCEL_SECONDS / WAIT_SECONDS)):
         try:
-            cancel()
+            cancel(tag)
         except Exception as refused:
             why.add_note(f"the Spark action could not be cancelled: {refused}")
             return
@@ -316,14 +303,10 @@ def _watch(spark: SparkContext, tag: str, progress: ProgressFunction) -> Iterato
         before = done
 
 
-# In a task ----------------------------------------------------------------------------------------
-
-
 def spark_attempt(job: Job, number: int = 0) -> Task:
     """The attempt that this process runs, of the task that its partition is. A ``taskAttemptId``
     comes only once; stage, partition and attempt number repeat when a stage runs again."""
-    context = TaskContext.get()
-    if context is None:
+    if (context := TaskContext.get()) is None:
         raise MagicError("this is not a Spark task")
     return job._sole_task(str(context.partitionId()), f"t{context.taskAttemptId()}")
 

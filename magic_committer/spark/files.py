@@ -42,11 +42,10 @@ from magic_committer.spark.formats import FORMATS, Conf, FileEncoder
 from magic_committer.spark.types import NEVER, VariantType, is_months
 
 OPEN_FILES_MAX = 8
-"""How many files a task has open at a time where rows of many partitions come mixed. Each takes the
+"""Files that a task has open at a time where rows of many partitions come mixed. Each takes the
 memory of an upload and of two row groups."""
 FILES_PER_TASK_MAX = 100_000
-"""How many files a task may write. More are a mistake in ``partition_by`` or
-``max_records_per_file``, and would cost three requests each."""
+"""More files of a task are a mistake in ``partition_by`` or ``max_records_per_file``."""
 
 CASE_SENSITIVE = "spark.sql.caseSensitive"
 TIME_ZONE = "spark.sql.session.timeZone"
@@ -56,8 +55,8 @@ ENCODED_BY_JVM = frozenset({"csv", "json"})
 
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-"""The value in the path of rows whose partition column is null or an empty text."""
-ESCAPED = frozenset([*(chr(code) for code in range(1, 0x20)), "\x7f", *"\"#%'*/:=?\\{[]^"])
+"""The value in the path of null and of the empty text."""
+ESCAPED = frozenset([*map(chr, range(1, 0x20)), "\x7f", *"\"#%'*/:=?\\{[]^"])
 """What Spark escapes in a partition's path: ``ExternalCatalogUtils.charToEscape``."""
 
 CERTAIN = (
@@ -239,9 +238,6 @@ class _OpenFiles:
         self.open.pop(directory).end.close()
 
 
-# Checks -------------------------------------------------------------------------------------------
-
-
 def format_name(format: object, known: Iterable[str] = FORMATS, where: str = "here") -> str:
     """The name of a format, in lower case; `WrongType`, `OptionError`: there is no such format."""
     if not isinstance(format, str):
@@ -321,8 +317,7 @@ def value_text(value: Any, zone: str) -> str | None:
 
 
 def resolve(names: Sequence[str], columns: Sequence[str], *, exact: bool, what: str) -> list[int]:
-    """The positions of the columns that the user named by an argument, ``what``. ``exact``: whether
-    upper and lower case differ (``spark.sql.caseSensitive``)."""
+    """The places of the columns that an argument names. ``exact``: upper and lower case differ."""
     if isinstance(names, str):
         raise WrongType(f"{what} is a list of column names", hint=f"Pass {what}=[{names!r}]")
     fold: Callable[[str], str] = str if exact else str.casefold
@@ -331,11 +326,9 @@ def resolve(names: Sequence[str], columns: Sequence[str], *, exact: bool, what: 
     for name in names:
         if not isinstance(name, str):
             raise WrongType(f"{what} is a list of column names, not of {type(name).__name__}")
-        place = places.get(fold(name))
-        if place is None:
-            raise OptionError(
-                f"{what}: there is no column {name!r}", hint=f"There are {', '.join(columns)}"
-            )
+        if (place := places.get(fold(name))) is None:
+            hint = f"There are {', '.join(columns)}"
+            raise OptionError(f"{what}: there is no column {name!r}", hint=hint)
         if place in found:
             raise OptionError(f"{what} names the column {columns[place]!r} twice")
         found.append(place)

@@ -47,38 +47,34 @@ from magic_committer.spark.types import (
     Refusals,
     TimeType,
     VariantType,
-    as_months,
     file_schema,
     inside,
     is_months,
 )
 
 ROW_GROUP_BYTES = 32 * 1024**2
-"""Bytes of Arrow data that a task gathers before it writes a row group, unless an option of the
-format says another number."""
+"""Bytes of Arrow data that a task gathers for a row group, unless an option says another number."""
 ROW_GROUP_BYTES_MAX = 1024**3
 """The largest ``parquet.block.size`` in bytes: a task holds two of them in memory."""
 DICTIONARY_BYTES_MAX = 1024**2
 """Bytes of a column's dictionary at which pyarrow gives it up, unless an option says another."""
 SAMPLE_ROWS = 4_000
 """Rows of the first row group that tell how many values a column has. Fewer tell nothing."""
-COMPRESSION_LEVEL = 6
-"""The level of gzip and deflate: zlib's own default, and Hadoop's."""
 
 Conf = Callable[[str], str | None]
 """Reads a key of Spark's configuration; None: it is not set."""
 
 
 class FileEncoder(Protocol):
-    """How the rows of one schema become a file of a format."""
+    """How the rows of one schema become a file. `begin` is a block that gets what adds a record
+    batch; the file itself stays open, and after an error in the block nothing uses it any more.
+    `prepare` gives the encoder with what only the session knows, and what the JVM makes of the
+    columns before a task gets them."""
 
     @property
     def extension(self) -> str: ...
-
-    def begin(self, file: Any) -> AbstractContextManager[Callable[[Any], None]]:
-        """A block that gets what adds a record batch. The file itself stays open; after an error
-        in the block nothing uses it any more."""
-        ...
+    def begin(self, file: Any) -> AbstractContextManager[Callable[[Any], None]]: ...
+    def prepare(self, df: DataFrame, columns: Columns, names: Sequence[str]) -> Prepared: ...
 
     def without_rows(self) -> bytes:
         """The bytes of a file without rows."""
@@ -87,12 +83,9 @@ class FileEncoder(Protocol):
             pass
         return file.getvalue()
 
-    def prepare(
-        self, df: DataFrame, columns: list[Column], names: Sequence[str]
-    ) -> tuple[FileEncoder, list[Column]]:
-        """Give the encoder with what only the session knows, and what the JVM makes of the columns
-        before a task gets them."""
-        ...
+
+Columns = list[Column]
+Prepared = tuple[FileEncoder, Columns]
 
 
 # Groups of rows -----------------------------------------------------------------------------------
@@ -117,12 +110,11 @@ class ColumnFiles(FileEncoder):
             body.give_up(error)
             raise
 
-    def prepare(
-        self, df: DataFrame, columns: list[Column], names: Sequence[str]
-    ) -> tuple[FileEncoder, list[Column]]:
+    def prepare(self, df: DataFrame, columns: Columns, names: Sequence[str]) -> Prepared:
+        # The JVM makes numbers of year-month intervals: pyarrow cannot read Arrow's.
         months = {field.name for field in df.schema if is_months(field.dataType)}
-        named = zip(columns, names, strict=True)
-        return self, [as_months(one) if name in months else one for one, name in named]
+        month, named = spark_types.YearMonthIntervalType(1, 1), zip(columns, names, strict=True)
+        return self, [one.cast(month).cast("int") if n in months else one for one, n in named]
 
     @abstractmethod
     def writer(self, sink: Any, first: Any) -> Any:
@@ -219,20 +211,18 @@ def parquet_files(schema: StructType, options: Mapping[str, Any], conf: Conf) ->
     given = {PARQUET_OPTIONS.get(name.lower(), name): value for name, value in options.items()}
     size = given.pop(BLOCK_SIZE, None)
     group = ROW_GROUP_BYTES if size is None else _whole(BLOCK_SIZE, size)
-    for name in ("data_page_size", "dictionary_pagesize_limit"):
-        if isinstance(given.get(name), str):
-            given[name] = _whole(name, given[name])
-    if isinstance(given.get("use_dictionary"), str):
-        given["use_dictionary"] = given["use_dictionary"].lower() == "true"
+    for name, text in [(name, value) for name, value in given.items() if isinstance(value, str)]:
+        if name in ("data_page_size", "dictionary_pagesize_limit"):
+            given[name] = _whole(name, text)
+        elif name == "use_dictionary":
+            given[name] = text.lower() == "true"
     codec = given.get("compression") or conf(CODEC_CONF.format("parquet")) or "snappy"
     if isinstance(codec, str):  # pyarrow takes a codec for each column, too
         codec = _codec("Parquet", codec, PARQUET_CODECS)
     metadata = {ROW_METADATA: schema.json(), SPARK_VERSION: pyspark.__version__}
-    return ParquetFiles(
-        file_schema(schema, {}, duration=pyarrow.int64(), metadata=metadata),
-        {"store_decimal_as_integer": True, "write_page_index": True, **given, "compression": codec},
-        group,
-    )
+    kept = file_schema(schema, {}, duration=pyarrow.int64(), metadata=metadata)
+    as_spark = {"store_decimal_as_integer": True, "write_page_index": True}
+    return ParquetFiles(kept, {**as_spark, **given, "compression": codec}, group)
 
 
 def _codec(files: str, name: str, known: Mapping[str, Any], more: str = "") -> Any:
@@ -249,10 +239,8 @@ def _whole(name: str, value: Any) -> int:
         number = int(value)
     except (TypeError, ValueError):
         number = 0
-    if not 0 < number <= ROW_GROUP_BYTES_MAX:
-        raise OptionError(
-            f"{name} is {value!r}, not a number of bytes from 1 to {ROW_GROUP_BYTES_MAX}"
-        )
+    if not 0 < number <= (most := ROW_GROUP_BYTES_MAX):
+        raise OptionError(f"{name} is {value!r}, not a number of bytes from 1 to {most}")
     return number
 
 
@@ -399,13 +387,12 @@ def column_files(
 LINE_CODECS: Mapping[str, tuple[str, Callable[[], Any] | None]] = {
     "none": ("", None),
     "uncompressed": ("", None),
-    "gzip": (".gz", partial(zlib.compressobj, COMPRESSION_LEVEL, wbits=16 + zlib.MAX_WBITS)),
+    "gzip": (".gz", partial(zlib.compressobj, wbits=16 + zlib.MAX_WBITS)),
     "bzip2": (".bz2", bz2.BZ2Compressor),
-    "deflate": (".deflate", partial(zlib.compressobj, COMPRESSION_LEVEL)),
+    "deflate": (".deflate", zlib.compressobj),
     "zstd": (".zst", None),
 }
-"""Compressions of lines: what their files' names end with, and what makes a compressor. That of
-zstd is a stream of pyarrow's."""
+"""Compressions of lines: how names end, and what makes a compressor; that of zstd is pyarrow's."""
 
 _LINES = ("lineSep", "encoding", "charset", "compression", "codec")
 _TIMES = ("dateFormat", "timestampFormat", "timestampNTZFormat", "timeFormat", "timeZone", "locale")
@@ -471,11 +458,8 @@ class TextFiles(FileEncoder):
         elif packer:
             file.write(packer.flush())
 
-    def prepare(
-        self, df: DataFrame, columns: list[Column], names: Sequence[str]
-    ) -> tuple[FileEncoder, list[Column]]:
-        """Give the encoder with its header, and the lines. The JVM tries the options on a row of
-        nulls."""
+    def prepare(self, df: DataFrame, columns: Columns, names: Sequence[str]) -> Prepared:
+        """Lines, and the encoder with its header. The JVM tries the options on a row of nulls."""
         if self.kind == "text":
             return self, columns
 

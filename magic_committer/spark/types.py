@@ -17,7 +17,6 @@ from typing import Any
 
 import pyarrow
 import pyspark
-from pyspark.sql import Column
 from pyspark.sql import types as spark_types
 from pyspark.sql.types import DataType, DecimalType, StructType
 
@@ -106,10 +105,8 @@ def file_schema(
         for path, kind in inside(field.dataType, field.name):
             _refuse(kind, path, {**NEVER, **refusals}, tuple(plain))
             if is_months(kind) and kind is not field.dataType:
-                raise OptionError(
-                    f"column {path}: a year-month interval inside another type cannot be kept",
-                    hint="Make it a column of its own, or a number of months",
-                )
+                told = f"column {path}: a year-month interval inside another type cannot be kept"
+                raise OptionError(told, hint="Make it a column of its own, or a number of months")
 
     def made(kind: DataType) -> Any:
         if isinstance(kind, spark_types.UserDefinedType):
@@ -152,11 +149,6 @@ def inside(kind: DataType, path: str) -> Iterator[tuple[str, DataType]]:
 def is_months(kind: DataType) -> bool:
     """Whether it is a year-month interval. It travels as months: pyarrow cannot read Arrow's."""
     return isinstance(kind, spark_types.YearMonthIntervalType)
-
-
-def as_months(column: Column) -> Column:
-    """A year-month interval as the number of its months. The JVM computes it."""
-    return column.cast(spark_types.YearMonthIntervalType(1, 1)).cast("int")
 
 
 def _refuse(kind: DataType, path: str, refusals: Refusals, known: tuple[type, ...]) -> None:

@@ -18,7 +18,6 @@ that it has. Then a second Spark job uploads the files, and our job commits. Inv
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import shutil
@@ -39,11 +38,9 @@ from magic_committer.engines.items import AcceptResult, ItemWriter, whole_number
 from magic_committer.errors import JobReport, MagicError, OptionError, WrongType
 from magic_committer.hadoop.paths import is_hidden
 from magic_committer.job import Task
-from magic_committer.spark.driver import Order, run_action, run_rdd, write_job
+from magic_committer.spark.driver import Order, logger, run_action, run_rdd, write_job
 from magic_committer.spark.files import CASE_SENSITIVE, format_name, refuse_hidden, resolve
 from magic_committer.spark.types import needs
-
-logger = logging.getLogger("magic_committer")
 
 FORMATS = ("avro", "csv", "json", "orc", "parquet", "text", "xml")
 """Spark's own formats whose output is files, and nothing but files."""
@@ -227,9 +224,6 @@ def balanced(files: Sequence[ViaFile], tasks_min: int) -> list[list[ViaFile]]:
     return [falling[number::tasks] for number in range(tasks)]
 
 
-# In a task ----------------------------------------------------------------------------------------
-
-
 def upload_files(task: Task, groups: Iterable[tuple[str, list[ViaFile]]]) -> None:
     """Upload groups of files, each as it was listed; what changes meanwhile `put_file` refuses."""
     for data, group in groups:
@@ -244,12 +238,11 @@ def refuse_another(path: str, file: ViaFile) -> None:
     """Refuse what is not the file that was listed."""
     try:
         seen = os.stat(path)
-    except OSError as error:
-        found = f"{socket.gethostname()} sees none ({error})"
-    else:
-        found = f"{seen.st_size} bytes, changed at {seen.st_mtime_ns} ns"
         if (seen.st_size, seen.st_mtime_ns) == (file.size, file.mtime_ns):
             return
+        found = f"{seen.st_size} bytes, changed at {seen.st_mtime_ns} ns"
+    except OSError as error:
+        found = f"{socket.gethostname()} sees none ({error})"
     raise MagicError(
         f"{path} is not what Spark's writer left: {found}, planned were {file.size} bytes,"
         f" changed at {file.mtime_ns} ns",

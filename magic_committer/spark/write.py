@@ -11,7 +11,6 @@ exactly once; `write_partitions`, an RDD as any bytes under any names. Invariant
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar, Unpack
@@ -37,8 +36,6 @@ from magic_committer.spark.driver import Order, SaveMode, checkpoint_of, run_act
 from magic_committer.spark.files import FrameFiles, format_name
 from magic_committer.spark.types import needs
 from magic_committer.spark.via import write_via
-
-logger = logging.getLogger("magic_committer")
 
 Row = TypeVar("Row")
 WriteRows = Callable[[Task, Iterable[Row]], object]
@@ -89,8 +86,7 @@ def write_dataframe(
         partition_by: columns whose values become directories, as in Spark:
             ``day=2026-11-21/city=K/part-….parquet``. The files do not hold them. Empty (default):
             no directories. Each task sorts its rows by them, so that one file is open at a time.
-        sort_by: columns by which the rows of each file are sorted, ascending; empty (default): as
-            they come.
+        sort_by: columns that the rows of each file are sorted by, ascending. Empty by default.
         max_records_per_file: rows after which another file is begun. None (default): as
             ``spark.sql.files.maxRecordsPerFile`` says, which has no limit by default.
         writer_options: for Parquet arguments of `pyarrow.parquet.ParquetWriter`, or Spark's, like
@@ -122,14 +118,11 @@ def write_dataframe(
         Otherwise as `magic_committer.start` and `magic_committer.Job.commit`.
     """
     if not (isinstance(df, DataFrame) or hasattr(df, "mapInArrow")):
-        rdd = isinstance(df, RDD)
-        raise WrongType(
-            f"write_dataframe writes a DataFrame of Spark's, not {'an RDD' if rdd else type(df)!s}",
-            hint="Call write_partitions(rdd, dest, fn), whose fn writes the files; or make a"
-            " DataFrame: rdd.toDF()"
-            if rdd
-            else "Make one: spark.createDataFrame(rows)",
-        )
+        what, hint = str(type(df)), "Make one: spark.createDataFrame(rows)"
+        if isinstance(df, RDD):
+            what = "an RDD"
+            hint = "Call write_partitions(rdd, dest, fn); or make a DataFrame: rdd.toDF()"
+        raise WrongType(f"write_dataframe writes a DataFrame of Spark's, not {what}", hint=hint)
     if via is None:
         format_name(format)
     if df.isStreaming:
@@ -189,20 +182,18 @@ def foreach_batch(
 
     Call it once for each batch: a second DataFrame of the same batch, for the same destination,
     would be passed over as published already. Take ``df1.unionByName(df2)``, or a function with a
-    ``query`` name of its own.
-
-    Repeatable: each call gives another function, with the same promise.
+    ``query`` name of its own. Repeatable: each call gives another function, with the same promise.
 
     Args:
         dest: ``s3://bucket/prefix``, ``file:///directory``, or another destination of `start`.
+        format, partition_by, sort_by, max_records_per_file, writer_options: as `write_dataframe`.
         query: the name under which batches are counted at the destination, ``[A-Za-z0-9._=-]``, 128
             characters at most. None (default): the id that Spark gives to the query, the same as
             long as the checkpoint location is the same. With Spark Connect a name is needed. A name
             belongs to one checkpoint location: a batch of another one, or of a copy, whose number
             is published already ends in `BatchUnsettled` (Spark Connect does not say where the
             checkpoint is: there it is passed over).
-        format, partition_by, sort_by, max_records_per_file, writer_options, committer, s3, options,
-            mark_success, progress, place: as for `write_dataframe`.
+        committer, s3, options, mark_success, progress, place: as for `write_dataframe`.
 
     Returns:
         A function of a DataFrame and the batch's number. It raises what `write_dataframe` raises,
@@ -243,7 +234,7 @@ def foreach_batch(
         driver.end_earlier_runs(
             dest, checkpoint, s3, options, driver.local_property(df, driver.RUN_PROPERTY)
         )
-        logger.info("batch %s of query %s: %s", number, batch.query, append(df, batch=batch))
+        driver.logger.info("batch %s of query %s: %s", number, batch.query, append(df, batch=batch))
 
     return write
 
@@ -275,18 +266,15 @@ def write_partitions(
     Args:
         rdd: any RDD. For a DataFrame use `write_dataframe`, which is about four times as fast.
         dest: ``s3://bucket/prefix``; or ``file:///directory``, which driver and executors share.
-        fn: a function that gets a `Task` and the rows of a partition. It opens files with
-            ``task.open(name)`` and closes them. Spark calls it once for each attempt of each
-            partition, on an executor. Two partitions must not use the same name: put
-            ``task.task_id``, the partition's number, into it. ``unique=True`` puts the job's UUID
-            in as well: the names of two jobs then never meet, and the job can sweep uploads of
-            killed tasks. What ``fn`` returns is in the report, for example counts or names; it is
-            pickled, and has at most 64 MiB divided by the number of partitions. If ``fn`` raises,
-            Spark runs the partition again.
+        fn: gets a `Task` and the rows of a partition, opens files with ``task.open(name)`` and
+            closes them. Spark calls it once for each attempt of each partition, on an executor, and
+            again if it raises. Two partitions must not use the same name: put ``task.task_id``, the
+            partition's number, into it. ``unique=True`` puts the job's UUID in as well: the names
+            of two jobs then never meet, and the job can sweep uploads of killed tasks. What ``fn``
+            returns is in the report, for example counts or names; it is pickled, and has at most
+            64 MiB divided by the number of partitions.
         mode, s3: as for `write_dataframe`; ``"error"`` is the default.
-        committer, options, mark_success, place: as for `magic_committer.start`.
-        progress: as for `magic_committer.start`; it is called on the driver, while Spark's tasks
-            run (phase ``"write"``) and during the commit.
+        committer, options, mark_success, progress, place: as for `write_dataframe`.
 
     Returns:
         What became of the job, and in ``report.returned`` what ``fn`` returned.
@@ -294,29 +282,26 @@ def write_partitions(
     Raises:
         WrongType: ``rdd`` is a DataFrame (use `write_dataframe`) or no RDD; ``fn`` is a generator
             or a coroutine, whose body would never run. Nothing was started.
-        CommitIncomplete: the job is committed, but not all files are visible yet. The error says
-            how to finish it. Its ``report`` holds what ``fn`` returned.
+        CommitIncomplete: as `Job.commit`. Its ``report`` holds what ``fn`` returned.
 
         What Spark raises if a partition finally fails, also if what ``fn`` returned is too large or
         cannot be pickled. The job is aborted.
 
         Otherwise as `magic_committer.start` and `magic_committer.Job.commit`.
     """
-    frame = isinstance(rdd, DataFrame)
-    if frame or not hasattr(rdd, "mapPartitions"):
-        raise WrongType(
-            f"write_partitions writes an RDD, not {'a DataFrame' if frame else type(rdd).__name__}",
-            hint="Call write_dataframe(df, dest), which is some four times as fast; or pass df.rdd"
-            if frame
-            else "Make one: spark.sparkContext.parallelize(rows)",
-        )
+    if (frame := isinstance(rdd, DataFrame)) or not hasattr(rdd, "mapPartitions"):
+        what, hint = type(rdd).__name__, "Make one: spark.sparkContext.parallelize(rows)"
+        if frame:
+            what = "a DataFrame"
+            hint = "Call write_dataframe(df, dest), some four times as fast; or pass df.rdd"
+        raise WrongType(f"write_partitions writes an RDD, not {what}", hint=hint)
     items.refuse_lazy_function(fn, "write_partitions")
     s3 = s3_of(s3, place)
     order = Order(dest, mode, mark_success, s3, options, progress, committer=committer)
     driver.warn_of_idle_kill(rdd.context.getConf())
     share = items.RETURNED_BYTES_MAX // max(rdd.getNumPartitions(), 1)
     engine = partial(driver.run_rdd, rdd, progress)
-    report = write_job(order, engine, fn, caller="write_partitions", bytes_max=share)
+    report = write_job(order, engine, fn, "write_partitions", share)
     return report if isinstance(report, RunReport) else items.with_returned(report)
 
 
@@ -345,8 +330,7 @@ def run_frame(
 
 
 def schema_task(files: FrameFiles, job: Job, results: Sequence[TaskCommit]) -> list[TaskCommit]:
-    """If no task had rows, write the file of a DataFrame without rows, as a task of this process;
-    give its result."""
+    """The result of one more task, of this process: the file of a DataFrame without rows."""
     if any(result.files for result in results):
         return []
     with job.task("schema") as task:
