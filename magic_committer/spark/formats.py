@@ -239,7 +239,8 @@ def _whole(name: str, value: Any) -> int:
         number = int(value)
     except (TypeError, ValueError):
         number = 0
-    if not 0 < number <= (most := ROW_GROUP_BYTES_MAX):
+    most = ROW_GROUP_BYTES_MAX
+    if not 0 < number <= most:
         raise OptionError(f"{name} is {value!r}, not a number of bytes from 1 to {most}")
     return number
 
