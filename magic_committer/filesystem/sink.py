@@ -19,15 +19,9 @@ from weakref import WeakMethod
 
 from magic_committer.committers.base import TaskAttempt
 from magic_committer.errors import InvalidRequest, NotFound, OptionError
+from magic_committer.hadoop import paths
 from magic_committer.hadoop.manifests import check_file_name
-from magic_committer.hadoop.paths import (
-    TEMPORARY,
-    Destination,
-    check_name,
-    is_control_element,
-    is_s3_url,
-    shown,
-)
+from magic_committer.hadoop.paths import TEMPORARY, Destination, is_s3_url, shown
 from magic_committer.options import MiB
 from magic_committer.runtime.components import Runtime
 from magic_committer.stores.base import Attributes, ObjectInfo, ObjectStore
@@ -90,7 +84,7 @@ class Home:
         self.holds = "file" if tree else "object"
         schemes = (scheme_of(dest.bucket),) if tree else ("s3", "s3a", "s3n")
         self.schemes = frozenset((PROTOCOL, *schemes))
-        self.check = check_file_name if tree else check_name  # of a name; raises PathError
+        self.check = check_file_name if tree else paths.check_name  # of a name; raises PathError
         self._dest = dest
         self._store = store
 
@@ -139,7 +133,7 @@ class Home:
     def _is_control(self, name: str) -> bool:
         elements = name.split("/")
         works = elements[0] == TEMPORARY and self._tree
-        return works or any(map(is_control_element, elements))
+        return works or any(map(paths.is_control_element, elements))
 
     def _of_object(self, one: ObjectInfo) -> Info:
         name = self._dest.relative(one.key)
