@@ -98,10 +98,6 @@ class SourceFile:
                     )
         return total
 
-    def is_small(self, sink: Sink) -> bool:
-        """Whether it is put beside others."""
-        return self.size <= sink.block_bytes
-
 
 def local_text(path: str | PathLike[str]) -> str:
     """A path of this machine that a caller passed."""
@@ -235,10 +231,6 @@ class SourceObject:
                 hint="Rename one of the two, and copy again",
             )
 
-    def is_small(self, sink: Sink) -> bool:
-        """Whether it is one part."""
-        return self.size <= COPY_PART_BYTES
-
 
 def objects_in(
     store: ObjectStore,
@@ -253,9 +245,8 @@ def objects_in(
     are left out. ``below``: as for `files_in`; of one object: its name. See `FileCalls.copy`.
     Raises StoreError: they cannot be listed."""
     if not is_s3_url(dest):
-        raise PathError(
-            f"objects are copied on S3 only, not to {dest}", hint="Download them, and put_directory"
-        )
+        hint = "Download them, and put_directory"
+        raise PathError(f"objects are copied on S3 only, not to {dest}", hint=hint)
     place = paths.parse_url(source)
     directory = not place.key or place.key.endswith("/")
     _refuse_itself(place.bucket, place.key, Destination.parse(dest))
@@ -329,9 +320,12 @@ def put_all(
     def put(file: PutItem) -> int:
         return file.put(sink, unique=unique, attributes=attributes)
 
-    small = [file for file in files if file.is_small(sink)]
+    def is_small(file: PutItem) -> bool:
+        return file.size <= (COPY_PART_BYTES if type(file) is SourceObject else sink.block_bytes)
+
+    small = filter(is_small, files)
     with closing(sink.runtime.pool.each(put, small, in_flight=PUT_FILES_IN_FLIGHT)) as outcomes:
-        large = (file for file in files if not file.is_small(sink))
+        large = (file for file in files if not is_small(file))
         for count in chain((one.unwrap() for one in outcomes), map(put, large)):
             done, total = done + 1, total + count
             sink.runtime.progress(Progress("put", done, len(files), "files"))

@@ -124,9 +124,8 @@ class Home:
             found = self._store.get(self._dest.key(name), max_bytes=READ_BYTES_MAX)
         except InvalidRequest as error:
             if error.code == "TooLarge":
-                error.advice = (
-                    f"Read objects of more than {READ_BYTES_MAX:,} bytes with a file system of S3"
-                )
+                limit = f"{READ_BYTES_MAX:,} bytes"
+                error.advice = f"Read objects of more than {limit} with a file system of S3"
             raise
         return io.BytesIO(found.body)
 
@@ -148,15 +147,10 @@ class Home:
 
 @dataclass(slots=True, eq=False)
 class ShelvedFile:
-    """A file of the task.
-
-    Attributes:
-        name, stored_name: as the writer calls it, relative to the destination; and with the job's
-            UUID, if the file has a unique name.
-        stream: its upload, or the file that waits on a file system; of a pending upload what is
-            left of it.
-        kept: the bytes of an upload, after it was closed; None: they were not kept.
-    """
+    """A file of the task. ``name``: as the writer calls it, relative to the destination;
+    ``stored_name``: with the job's UUID, if it is unique. ``stream``: its upload, or the file that
+    waits on a file system; of a pending upload what is left of it. ``kept``: the bytes of an
+    upload, after it was closed; None: they were not kept."""
 
     name: str
     stored_name: str
@@ -273,12 +267,8 @@ def parent_of(name: str) -> str:
 
 class Sink:
     """One task, as a place to put files. All file systems of a task share it, and its shelf.
-
-    Args:
-        attempt: opens, discards and renames the files.
-        runtime_for: the components for a bucket, as the job reaches it.
-        block_bytes: a file of at most this many bytes is sent as one block.
-    """
+    ``attempt`` opens, discards and renames the files; ``runtime_for`` gives the components for a
+    bucket; a file of at most ``block_bytes`` is sent as one block."""
 
     def __init__(
         self, attempt: TaskAttempt, runtime_for: Callable[[str], Runtime], block_bytes: int

@@ -439,7 +439,7 @@ class TextFiles(FileEncoder):
 
         if self.codec == "zstd":
             # pyarrow closes what it writes to, and the file stays open.
-            kept = SimpleNamespace(write=file.write, flush=bool, close=bool, closed=False)
+            kept = SimpleNamespace(write=file.write, close=lambda: None, closed=False)
             stream = pyarrow.CompressedOutputStream(pyarrow.PythonFile(kept, mode="w"), "zstd")
             write = stream.write
         if self.header:
