@@ -57,16 +57,14 @@ COLUMNS = (Column("dest", "destination"), Column("told", "found and done", prose
 )
 @click.argument("paths", type=PLACE, nargs=-1, required=True, metavar="PATH…")
 @age_option(
-    "--dead-after",
-    DEAD_AFTER_SECONDS,
+    "--dead-after", DEAD_AFTER_SECONDS,
     "Abort running jobs of which nothing has changed for so long.",
-)
+)  # fmt: skip
 @age_option(
-    "--leftover-after",
-    LEFTOVER_AFTER_SECONDS,
+    "--leftover-after", LEFTOVER_AFTER_SECONDS,
     "Finish decided jobs, and take uploads and control objects of jobs that are over, when they are"
     " so old.",
-)
+)  # fmt: skip
 @age_option(
     "--forget-after", FORGET_AFTER_SECONDS,
     "Delete closed records when they are so old; those of jobs whose id was given after 30 days.",
@@ -102,14 +100,11 @@ def cleanup(
 
     def summary() -> dict[str, Any]:
         return {
-            "started": started,
-            "seconds": round(CLOCK.monotonic() - began, 3),
-            "dry_run": dry_run,
-            "code": exits.together(row["code"] for row in done),
-            "destinations": len(done),
+            "started": started, "seconds": round(CLOCK.monotonic() - began, 3), "dry_run": dry_run,
+            "code": exits.together(row["code"] for row in done), "destinations": len(done),
             "not_looked_at": reach.not_looked_at,
             **{name: sum(row[name] for row in done) for name in COUNTS},
-        }
+        }  # fmt: skip
 
     def closing() -> str:
         all_of = summary()

@@ -95,22 +95,15 @@ def _checks(found: Diagnosis) -> Iterator[dict[str, Any]]:
     """A row for each permission, way of the store, and promise; for people with words."""
 
     def row(about: str, name: str, answer: str, detail: str, **more: Any) -> dict[str, Any]:
-        told = {
-            "about": about,
-            "name": name,
-            "answer": answer,
-            "detail": detail,
-            "dest": found.dest,
-        }
-        return {**told, "words": name, "told": detail, **more}
+        told = {"about": about, "name": name, "answer": answer, "detail": detail}
+        return {**told, "dest": found.dest, "words": name, "told": detail, **more}
 
     for one in found.permissions:
         whom = "every role" if len(one.roles) == len(ROLES) else ", ".join(one.roles)
         above = one.on if one.roles == ("cleaner",) else ""
         said = "; ".join(filter(None, (f"{one.use} ({whom})", one.detail or above)))
-        yield row(
-            "permission", one.action, one.answer, one.detail, told=said, on=one.on, roles=one.roles
-        )
+        more = {"told": said, "on": one.on, "roles": one.roles}
+        yield row("permission", one.action, one.answer, one.detail, **more)
     for name, words in STORE_WORDS.items():
         kept = getattr(found.can, name)
         answer = kept if isinstance(kept, str) else ANSWERS.get(kept, "not asked")

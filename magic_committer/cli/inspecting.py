@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -24,31 +25,8 @@ from magic_committer.cli.output import TIMES, Column, Output
 from magic_committer.cli.shell import Reach, Shell, command
 from magic_committer.errors import FormatError, InvalidRequest, MagicError, OptionError
 from magic_committer.errors.messages import bytes_words, counted
-from magic_committer.hadoop.documents import (
-    PENDING_BYTES_MAX,
-    PENDINGSET_BYTES_MAX,
-    SUCCESS_BYTES_MAX,
-    Invalid,
-    Pending,
-    PendingSet,
-    SuccessData,
-    decode_pending,
-    decode_pendingset,
-    decode_success,
-    plain,
-    refuse_crowded,
-)
-from magic_committer.hadoop.paths import (
-    ALIVE,
-    JSON,
-    MAGIC_STREAM,
-    PENDING_SUFFIX,
-    PENDINGSET_SUFFIX,
-    PLAN_PREFIX,
-    RECORD,
-    SUCCESS,
-    parse_url,
-)
+from magic_committer.hadoop import documents, paths
+from magic_committer.hadoop.documents import Pending, PendingSet, SuccessData
 from magic_committer.maintenance.inspect import SIGN_BYTES_MAX, Sign
 from magic_committer.protocol.ledger import LEDGER_BYTES_MAX, Ledger
 from magic_committer.protocol.plan import PLAN_BYTES_MAX, Plan, PlannedSet
@@ -65,8 +43,7 @@ PENDING_FIELDS = ("key", "upload_id", "parts", "bytes", "created", "job", "task"
 PENDING_COLUMNS = (
     Column("bytes", words=bytes_words, right=True),
     Column("parts", right=True),
-    Column("checksum"),
-    Column("task"),
+    *map(Column, ("checksum", "task")),
     Column("upload_id", "upload"),
     Column("key"),
 )
@@ -99,33 +76,34 @@ _FORMS: Mapping[FileKind, _Form] = {
     "ledger": _Form(
         Ledger.decode, LEDGER_BYTES_MAX,
         # On a disk each query has a directory.
-        (f"{MAGIC_STREAM}/*{JSON}", f"{MAGIC_STREAM}/*/*{JSON}"),
+        tuple(f"{paths.MAGIC_STREAM}/{name}{paths.JSON}" for name in ("*", "*/*")),
         "query nonce done done_by claim",
     ),
     "pending": _Form(
-        decode_pending, PENDING_BYTES_MAX, (f"*{PENDING_SUFFIX}",),
+        documents.decode_pending, documents.PENDING_BYTES_MAX, (f"*{paths.PENDING_SUFFIX}",),
         "uploadId destinationKey uri etags bucket taskId",
     ),
     "pendingset": _Form(
-        decode_pendingset, PENDINGSET_BYTES_MAX, (f"*{PENDINGSET_SUFFIX}",),
-        "commits jobId extraData",
+        documents.decode_pendingset, documents.PENDINGSET_BYTES_MAX,
+        (f"*{paths.PENDINGSET_SUFFIX}",), "commits jobId extraData",
     ),
     "success": _Form(
-        decode_success, SUCCESS_BYTES_MAX, (SUCCESS,),
+        documents.decode_success, documents.SUCCESS_BYTES_MAX, (paths.SUCCESS,),
         "committer timestamp filenames success metrics diagnostics hostname",
     ),
     "plan": _Form(
-        Plan.decode, PLAN_BYTES_MAX, (f"{PLAN_PREFIX}*{JSON}",),
+        Plan.decode, PLAN_BYTES_MAX, (f"{paths.PLAN_PREFIX}*{paths.JSON}",),
         "sets deletes partitions nonce uuid job_id",
     ),
     "record": _Form(
-        JobRecord.decode, RECORD_BYTES_MAX, (RECORD,), "terms state nonce uuid given_id started"
+        JobRecord.decode, RECORD_BYTES_MAX, (paths.RECORD,),
+        "terms state nonce uuid given_id started",
     ),
-    "alive": _Form(Sign.decode, SIGN_BYTES_MAX, (ALIVE,), "job role host pid"),
+    "alive": _Form(Sign.decode, SIGN_BYTES_MAX, (paths.ALIVE,), "job role host pid"),
 }  # fmt: skip
 FIELDS_MIN = 2
 """A document with fewer of a kind's own fields is not of that kind."""
-UNNAMED_BYTES_MAX = PENDINGSET_BYTES_MAX
+UNNAMED_BYTES_MAX = documents.PENDINGSET_BYTES_MAX
 """The greatest size of a file whose content must tell its kind."""
 _TASK_MANIFEST = "TaskManifest/1"
 
@@ -150,8 +128,7 @@ def inspect(shell: Shell, files: tuple[str, ...], validate: bool) -> int:
     if validate:
         row = _row(file, kind, content)
         words = f"valid: a {kind}, {row['holds']}" if row["valid"] else f"not valid: {row['why']}"
-        told = {name: row[name] for name in FIELDS}
-        shell.output.document("validation", told)
+        shell.output.document("validation", {name: row[name] for name in FIELDS})
         shell.output.text(f"{file}  {words}")
         return exits.OK if row["valid"] else exits.BAD_STATE
     if isinstance(content, FormatError):
@@ -206,7 +183,7 @@ def _read(shell: Shell, file: str, bytes_max: int) -> bytes:
     """The bytes of a file; raise `FormatError` if it is larger than ``bytes_max``."""
     too_large = FormatError(file, "", f"is larger than {bytes_max} bytes, as many as are read")
     if "://" in file:
-        location = parse_url(file)
+        location = paths.parse_url(file)
         if not location.key or location.key.endswith("/"):
             raise OptionError(f"{file} is a directory", hint="Name the objects below it")
         try:
@@ -230,11 +207,10 @@ def _read(shell: Shell, file: str, bytes_max: int) -> bytes:
 
 def kind_by_content(data: bytes, source: str) -> FileKind:
     """The kind of which a document has the most fields; raise `FormatError` if it has of none."""
-    document: Any = None
     try:
-        refuse_crowded(data)
-        document = orjson.loads(data)
-    except Invalid as error:
+        documents.refuse_crowded(data)
+        document: Any = orjson.loads(data)
+    except documents.Invalid as error:
         raise FormatError(source, error.field, error.reason) from None
     except orjson.JSONDecodeError as error:
         reason = f"is not JSON: {error}" if data else "has no data (0 bytes)"
@@ -263,15 +239,14 @@ def _print(output: Output, file: str, kind: str, content: File) -> None:
     if output.format == "table":
         output.document(kind, {}, head)
         output.text("")
-    of_set = isinstance(content, PendingSet)
-    output.rows(
-        "pending" if of_set else "set",
-        PENDING_COLUMNS if of_set else SET_COLUMNS,
-        map(_document, content.commits if isinstance(content, PendingSet) else content.sets),
-        fields=PENDING_FIELDS if of_set else SET_FIELDS,
-        summary=lambda: {"file": file, **head},
-        closing=lambda: _measure(content),
+    print_rows = partial(
+        output.rows, summary=lambda: {"file": file, **head}, closing=lambda: _measure(content)
     )
+    if isinstance(content, Plan):
+        print_rows("set", SET_COLUMNS, map(_document, content.sets), fields=SET_FIELDS)
+    else:
+        found = map(_document, content.commits)
+        print_rows("pending", PENDING_COLUMNS, found, fields=PENDING_FIELDS)
 
 
 def _document(content: File | PlannedSet) -> dict[str, Any]:
@@ -279,8 +254,10 @@ def _document(content: File | PlannedSet) -> dict[str, Any]:
     told: dict[str, Any]
     if isinstance(content, Plan):  # its rows stay in its bytes
         told = {one.name: getattr(content, one.name) for one in fields(content)}
+        told["deletes"] = [documents.plain(one) for one in content.deletes]
+        told["marker"] = content.marker and documents.plain(content.marker)
     elif not isinstance(content, Pending | PendingSet | SuccessData):
-        told = plain(content)
+        told = documents.plain(content)
     else:
         told = {n: v for n, v in structs.asdict(content).items() if n not in HADOOPS}
         statistics = content.iostatistics
@@ -288,23 +265,18 @@ def _document(content: File | PlannedSet) -> dict[str, Any]:
             statistics = json.decode(statistics)
         told["statistics"] = (statistics or {}).get("counters")
         told |= {name: "" for name in ("date", "text") if told.get(name, "") is None}
-    told = {name: value for name, value in told.items() if name not in NOT_TOLD}
-    told |= {
-        name.removesuffix("_id"): told.pop(name) for name in ("job_id", "task_id") if name in told
-    }
-    match content:
-        case Pending():
-            checksums = {part.checksum_algorithm or "" for part in content.parts} - {""}
-            told |= {"key": told.pop("destination_key"), "bytes": told.pop("length")}
-            told |= {"parts": len(content.etags), "checksum": "+".join(sorted(checksums))}
-        case PendingSet():
-            told |= {"files": len(content.commits), "bytes": sum(p.length for p in content.commits)}
-        case Plan():
-            told["deletes"] = [plain(one) for one in content.deletes]
-            told["marker"] = content.marker and plain(content.marker)
+    for name in ("job", "task"):
+        if f"{name}_id" in told:
+            told[name] = told.pop(f"{name}_id")
     if isinstance(content, Pending | SuccessData):
         told |= {name: told[name] / 1000 for name in TIMES if name in told}
-    return told
+    if isinstance(content, Pending):
+        checksums = {part.checksum_algorithm or "" for part in content.parts} - {""}
+        told |= {"key": told.pop("destination_key"), "bytes": told.pop("length")}
+        told |= {"parts": len(content.etags), "checksum": "+".join(sorted(checksums))}
+    if isinstance(content, PendingSet):
+        told |= {"files": len(content.commits), "bytes": sum(p.length for p in content.commits)}
+    return {name: value for name, value in told.items() if name not in NOT_TOLD}
 
 
 def _measure(content: File) -> str:

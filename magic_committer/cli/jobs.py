@@ -20,21 +20,16 @@ from magic_committer.cli.values import PLACE, age_option, dry_run
 from magic_committer.errors import JobNotFound, JobReport
 from magic_committer.errors.messages import age_words, bytes_words
 from magic_committer.hadoop.paths import Destination
+from magic_committer.maintenance import reports
 from magic_committer.maintenance.ending import Ending
 from magic_committer.maintenance.inspect import inspect_all
-from magic_committer.maintenance.reports import (
-    DEAD_AFTER_SECONDS,
-    ActionPlan,
-    FoundJob,
-    GivenUp,
-    Recovery,
-)
+from magic_committer.maintenance.reports import ActionPlan, GivenUp, Recovery
 from magic_committer.protocol.record import State
 from magic_committer.runtime.components import Progress
 
 job = group("job", "job list s3://bucket --recursive", "job show s3://bucket/table nightly")
 
-FIELDS = tuple(name for name in FoundJob.__dataclass_fields__ if name[0] != "_")
+FIELDS = tuple(name for name in reports.FoundJob.__dataclass_fields__ if name[0] != "_")
 COLUMNS = (
     Column("kind"),
     Column("state"),
@@ -96,7 +91,7 @@ def list_jobs(shell: Shell, paths: tuple[Destination, ...], deep: bool) -> int:
                 for number, dest in enumerate(dests, 1):
                     with reach.trying(dest.url):
                         runtime = shell.runtime(dest.bucket)
-                        for one in inspect_all(runtime, dest, DEAD_AFTER_SECONDS):
+                        for one in inspect_all(runtime, dest, reports.DEAD_AFTER_SECONDS):
                             counts[one.kind] += 1
                             yield one.to_dict()
                     shell.progress(Progress("look at", number, len(dests), "destinations"))
@@ -254,8 +249,5 @@ def shown(told: Mapping[str, Any]) -> dict[str, Any]:
         told["outcome"] = "not known"
     if told.get("state") == State.COMMITTING:
         told["outcome"] = ""  # its files are not all visible
-    return {
-        name: held
-        for name, held in told.items()
-        if (held or (name in COUNTED and held is not None)) and name not in NOT_SHOWN
-    }
+    kept = {name: held for name, held in told.items() if name not in NOT_SHOWN}
+    return {n: held for n, held in kept.items() if held or (n in COUNTED and held is not None)}

@@ -13,14 +13,8 @@ from magic_committer.cli.shell import Shell, command
 from magic_committer.cli.values import DIRECTORY, dry_run
 from magic_committer.errors.messages import counted
 from magic_committer.hadoop.paths import Destination
-from magic_committer.maintenance.lifecycle import (
-    Rule,
-    abort_days,
-    ensure,
-    merge,
-    prefix_of,
-    rules_of,
-)
+from magic_committer.maintenance import lifecycle as settings_of
+from magic_committer.maintenance.lifecycle import Rule, abort_days, prefix_of, rules_of
 from magic_committer.runtime import wiring
 
 lifecycle = group("lifecycle", "lifecycle ensure s3://bucket/table --days 7")
@@ -41,10 +35,9 @@ def show(shell: Shell, dest: Destination) -> None:
     configuration = wiring.bucket_settings(dest.bucket, shell.s3).lifecycle()
     rows = [_row(rule, dest) for rule in rules_of(configuration)]
     covered = min((row["abort_days"] for row in rows if row["covers"]), default=None)
+    told = f"No rule aborts uploads below {dest.url}: lifecycle ensure adds one"
     if covered is not None:
         told = f"Uploads below {dest.url} are aborted {_after(covered)}"
-    else:
-        told = f"No rule aborts uploads below {dest.url}: lifecycle ensure adds one"
     shell.output.rows(
         "rule", COLUMNS, rows, fields=FIELDS,
         summary=lambda: {"dest": dest.url, "rules": len(rows), "abort_days": covered},
@@ -63,7 +56,7 @@ def ensure_rule(shell: Shell, dest: Destination, days: int, dry_run: bool, yes: 
     somebody else changes in the same second may be lost, so what is stored is read back.
     """
     settings = wiring.bucket_settings(dest.bucket, shell.s3)
-    merged = merge(settings.lifecycle(), dest.prefix, days)
+    merged = settings_of.merge(settings.lifecycle(), dest.prefix, days)
     if merged.change != "nothing":
         if days < SHORT_DAYS:
             shell.note(
@@ -74,7 +67,9 @@ def ensure_rule(shell: Shell, dest: Destination, days: int, dry_run: bool, yes: 
             if not yes:
                 verb = "A rule is added" if merged.change == "added" else "Our rule is changed"
                 shell.confirm(f"{verb} that aborts uploads {_after(days)}. Go on?")
-            merged = ensure(settings, dest.prefix, days, shell.runtime(dest.bucket).clock)
+            merged = settings_of.ensure(
+                settings, dest.prefix, days, shell.runtime(dest.bucket).clock
+            )
     done = merged.change != "nothing" and not dry_run
     value = {"dest": dest.url, "change": merged.change, "done": done, "days": days}
     value |= {"rules": len(rules_of(merged.configuration)), "rule": dict(merged.rule)}
@@ -87,15 +82,10 @@ def ensure_rule(shell: Shell, dest: Destination, days: int, dry_run: bool, yes: 
 
 def _row(rule: Rule, dest: Destination) -> dict[str, Any]:
     reach, after = prefix_of(rule), abort_days(rule)
-    return {
-        "id": rule.get("ID", ""),
-        "status": rule.get("Status", ""),
-        "prefix": reach,
-        "abort_days": after,
-        "covers": reach is not None and after is not None and dest.prefix.startswith(reach),
-        "words": _words(rule, dest),
-        "rule": dict(rule),
-    }
+    covers = reach is not None and after is not None and dest.prefix.startswith(reach)
+    told = {"id": rule.get("ID", ""), "status": rule.get("Status", ""), "prefix": reach}
+    told |= {"abort_days": after, "covers": covers, "words": _words(rule, dest)}
+    return {**told, "rule": dict(rule)}
 
 
 def _after(days: int | None) -> str:

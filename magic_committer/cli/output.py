@@ -28,7 +28,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 import orjson
 
@@ -55,6 +55,8 @@ UNITS: Mapping[str, Callable[[Any], str]] = {
 }  # fmt: skip
 PROSE = ("did", "problem", "warning", "warnings", "why", "would")
 """Fields that are sentences."""
+
+Row = Mapping[str, Any]
 
 BARS: list[Any] = []
 """The progress bars on the terminal. They are stopped before anything else is written there; the
@@ -98,10 +100,10 @@ class Output:
         self,
         kind: str,
         columns: Sequence[Column],
-        rows: Iterable[Mapping[str, Any]],
+        rows: Iterable[Row],
         *,
         fields: Sequence[str],
-        summary: Callable[[], Mapping[str, Any]] = dict,
+        summary: Callable[[], Row] = dict,
         closing: Callable[[], str] = str,
     ) -> None:
         """Print rows of a ``kind``: a table of ``columns``, or the ``fields`` for programs. If
@@ -125,9 +127,7 @@ class Output:
         else:
             self._table(columns, rows, closing)
 
-    def _whole(
-        self, kind: str, rows: Iterator[Mapping[str, Any]], summary: Callable[[], Mapping[str, Any]]
-    ) -> None:
+    def _whole(self, kind: str, rows: Iterator[Row], summary: Callable[[], Row]) -> None:
         head = f'{{\n  "schema": {SCHEMA},\n  "type": "{kind}",\n  "rows": ['
         before, failed = head, True
         try:
@@ -141,12 +141,9 @@ class Output:
                 self.stream.write(f'{start}],\n  "summary": {_json(summary())}\n}}\n')
 
     def _table(
-        self,
-        columns: Sequence[Column],
-        rows: Iterable[Mapping[str, Any]],
-        closing: Callable[[], str],
+        self, columns: Sequence[Column], rows: Iterable[Row], closing: Callable[[], str]
     ) -> None:
-        first: list[Mapping[str, Any]] = []
+        first: list[Row] = []
         count, told = 0, ""
         try:
             for row in rows:
@@ -164,12 +161,12 @@ class Output:
             if told and len(lines) > SCREEN_LINES:
                 self.text(told)
 
-    def _lines(self, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    def _lines(self, columns: Sequence[Column], rows: Sequence[Row]) -> list[str]:
         """The lines of a table, then the reasons. A key that does not fit beside the rest has a
         line of its own."""
         reasons: dict[str, int] = {}
 
-        def cell(column: Column, row: Mapping[str, Any]) -> str:
+        def cell(column: Column, row: Row) -> str:
             told = clean(column.words(row.get(column.field, "")))
             if not (column.reason and told):
                 return told
@@ -197,11 +194,9 @@ class Output:
 
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
         for column, _ in filled:
-            table.add_column(
-                Text(column.title or column.field),
-                justify="right" if column.right else "left",
-                no_wrap=not column.prose,
-            )
+            side: Literal["right", "left"] = "right" if column.right else "left"
+            title = Text(column.title or column.field)
+            table.add_column(title, justify=side, no_wrap=not column.prose)
         for row in zip(*(cells for _, cells in filled), strict=True):
             table.add_row(*map(Text, row))
         console = Console(file=self.stream, width=self._width(), markup=False, highlight=False)
@@ -211,9 +206,7 @@ class Output:
         fits = console.measure(table, options=wide).maximum <= console.width
         return [line.rstrip() for line in capture.get().splitlines()], fits
 
-    def document(
-        self, kind: str, value: Mapping[str, Any], shown: Mapping[str, Any] | None = None
-    ) -> None:
+    def document(self, kind: str, value: Row, shown: Row | None = None) -> None:
         """Print one value. People see what is ``shown`` of it: name and words on a line each, the
         words below the name where they do not fit beside it."""
         if self.format == "table":
@@ -245,12 +238,12 @@ class Output:
         """Of the terminal that is written to."""
         return shutil.get_terminal_size().columns if self.stream.isatty() else PIPE_COLUMNS
 
-    def _line(self, value: Mapping[str, Any]) -> None:
+    def _line(self, value: Row) -> None:
         self.stream.write(_json(value) + "\n")
         self.stream.flush()
 
 
-def _described(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+def _described(value: Row, before: str = "") -> Iterator[tuple[str, str]]:
     """A document for people: name and words of each field that holds something, by its name in the
     other formats; a line for each item of a list."""
     for number, (name, held) in enumerate(value.items()):
@@ -305,7 +298,7 @@ def _json(value: Any, option: int = 0) -> str:
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in document)
 
 
-def _typed(kind: str, value: Mapping[str, Any]) -> dict[str, Any]:
+def _typed(kind: str, value: Row) -> dict[str, Any]:
     told = {"schema": SCHEMA, "type": kind, **value}
     assert len(told) == len(value) + 2, "a field has the name of what every document says"
     return told

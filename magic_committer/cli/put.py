@@ -29,7 +29,7 @@ from magic_committer.errors.messages import bytes_words, counted
 from magic_committer.filesystem.put import PutItem, files_in, objects_in, refuse_itself
 from magic_committer.hadoop.manifests import check_file_name
 from magic_committer.hadoop.paths import Destination, is_s3_url
-from magic_committer.options import BY_PARTITION, FAILING, REPLACING, Mode, mode_of
+from magic_committer.options import BY_PARTITION, FAILING, REPLACING, Mode, SparkMode, mode_of
 from magic_committer.runtime.components import Runtime
 from magic_committer.stores.base import Attributes
 from magic_committer.stores.urls import is_tree
@@ -153,7 +153,7 @@ def _publish(
     files: Sequence[PutItem],
     left_out: tuple[str, ...],
     *,
-    mode: str,
+    mode: Mode | SparkMode,
     hidden: bool,
     unique: bool,
     content_type: str | None,
@@ -173,11 +173,7 @@ def _publish(
         shell.confirm(f"{would}?")
     attributes = None if content_type is None else Attributes(content_type=content_type)
     writing = write(
-        dest.url,
-        mode=mode,  # type: ignore[arg-type]  # `MODE` has read it
-        mark_success=not no_success,
-        s3=shell.s3,
-        progress=shell.progress,
+        dest.url, mode=mode, mark_success=not no_success, s3=shell.s3, progress=shell.progress
     )
     with writing as job:
         put = job.copy if is_s3_url(source) else job.put_directory

@@ -145,17 +145,11 @@ def look(shell: Shell, reach: Reach, dest: Destination) -> ReportData:
     jobs = [job for one in dests for job in inspect_all(runtime, one, DEAD_AFTER_SECONDS)]
     if (more := len(notes) - NOTES_MAX) > 0:
         notes = (*notes[:NOTES_MAX], f"and {more:,} more that could not be read")
+    unlooked = not jobs and reach.found_nothing(dest)
     return ReportData(
-        dest=dest.url,
-        store=runtime.store.identity,
-        made=runtime.clock.now(),
-        sums=sums if listed else None,
-        largest=largest,
-        jobs=jobs,
-        notes=notes,
-        unlooked=not jobs and reach.found_nothing(dest),
-        removing=removing,
-    )
+        dest.url, runtime.store.identity, runtime.clock.now(), sums if listed else None, largest,
+        jobs, notes, unlooked, removing,
+    )  # fmt: skip
 
 
 def needs_care(job: FoundJob) -> bool:
@@ -170,14 +164,11 @@ def page(data: ReportData) -> str:
     from markupsafe import Markup
 
     made = Environment(
-        autoescape=True,
+        autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
         finalize=lambda value: value if isinstance(value, Markup) else clean(value),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
         loader=FunctionLoader(lambda name: (files(__package__) / name).read_text("utf-8")),
-    )
+    )  # fmt: skip
     made.filters |= {
         "age": age_words,
         "bytes": bytes_words,
@@ -188,15 +179,10 @@ def page(data: ReportData) -> str:
     }
     held = [] if data.sums is None else [(key, data.sums.of(key)) for key in CLASSES]
     return made.get_template(TEMPLATE).render(
-        data=data,
-        policy=POLICY,
-        classes=CLASSES,
-        kinds=KINDS,
-        jobs_max=JOBS_MAX,
-        key_chars=KEY_CHARS_MAX,
-        figures=_figures(data),
+        data=data, policy=POLICY, classes=CLASSES, kinds=KINDS, jobs_max=JOBS_MAX,
+        key_chars=KEY_CHARS_MAX, figures=_figures(data),
         held_classes=[(key, one) for key, one in held if one.uploads],
-    )
+    )  # fmt: skip
 
 
 def _figures(data: ReportData) -> list[tuple[str, str, str]]:

@@ -125,16 +125,11 @@ def told(error: MagicError, s3: S3Options) -> str:
 
 def _unfinished(error: CommitIncomplete, s3: S3Options) -> dict[str, Any]:
     """For programs: which keys, and what may be done."""
-    keys = ("unresolved", "refused", "unfinished", "outstanding")
-    way = _way_of(s3)
-    return {
-        "job_id": error.job_id,
-        "dest": error.remedies[0].dest if error.remedies else "",
-        "outcome": "committed",
-        "state": error.state,
-        **{name: list(getattr(error, name)) for name in keys},
-        "remedies": [{**one.to_dict(), "command": as_command(one, way)} for one in error.remedies],
-    }
+    keys, way = ("unresolved", "refused", "unfinished", "outstanding"), _way_of(s3)
+    dest = error.remedies[0].dest if error.remedies else ""
+    told = {"job_id": error.job_id, "dest": dest, "outcome": "committed", "state": error.state}
+    remedies = [{**one.to_dict(), "command": as_command(one, way)} for one in error.remedies]
+    return {**told, **{n: list(getattr(error, n)) for n in keys}, "remedies": remedies}
 
 
 def command(
@@ -210,11 +205,9 @@ class Reach:
     """The paths of one command, and how the looks at them ended. A look that finds nothing is an
     all-clear only for what it has seen, so what was not looked at is told.
 
-    Attributes:
-        many: a path that fails does not stop the others; else its error is the command's.
-        deep: the directories below the paths are looked at too.
-        not_looked_at: URLs of what failed, and of the paths below which something was left out.
-        codes: the exit codes of the parts.
+    ``many``: a path that fails does not stop the others; else its error is the command's. ``deep``:
+    the directories below the paths are looked at too. ``not_looked_at``: URLs of what failed, and
+    of the paths below which something was left out. ``codes``: the exit codes of the parts.
     """
 
     shell: Shell
@@ -263,9 +256,8 @@ class Reach:
         except StoreError:
             pass  # nobody knows what is below: it was not looked at in any case
         self.not_looked_at.append(path.url)
-        self._notes.append(
-            f"note: only {path.url} itself was looked at; `job list --recursive` looks below"
-        )
+        told = f"note: only {path.url} itself was looked at; `job list --recursive` looks below"
+        self._notes.append(told)
         return True
 
     def tell(self) -> None:

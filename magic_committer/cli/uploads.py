@@ -13,15 +13,8 @@ from magic_committer.cli.app import group, note, options
 from magic_committer.cli.output import Column
 from magic_committer.cli.shell import Reach, Shell, command
 from magic_committer.cli.values import DIRECTORY, age_option, dry_run
-from magic_committer.errors.messages import (
-    Remedy,
-    age_words,
-    as_command,
-    bytes_words,
-    counted,
-    duration,
-    name_some,
-)
+from magic_committer.errors import messages
+from magic_committer.errors.messages import bytes_words, counted, name_some
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.uploads import (
     FIELDS,
@@ -39,7 +32,7 @@ uploads = group(
 COLUMNS = (
     Column("class"),
     Column("job"),
-    Column("age", words=age_words, right=True),
+    Column("age", words=messages.age_words, right=True),
     Column("parts", right=True),
     Column("bytes", words=lambda size: "" if size is None else bytes_words(size), right=True),
     Column("would", "abort", reason=True),
@@ -87,15 +80,12 @@ def advice(
     the same filters; nothing if nothing is."""
     if not old:
         return ()
-    age = duration(asked.old_from)
+    age = messages.duration(asked.old_from)
     words = ["uploads", "abort", path, *(f"--{name}" for name in old), "--older-than", age]
     for flag, value in (("--job", asked.job), ("--key-glob", asked.key_glob)):
         words += [] if value is None else [flag, value]
-    told = (
-        f"Of other programs and older than {age}: {'; '.join(old.values())}."
-        " If nobody still writes them, remove them:"
-    )
-    return ((told, shell.line(*words)),)
+    told = f"Of other programs and older than {age}: {'; '.join(old.values())}."
+    return ((f"{told} If nobody still writes them, remove them:", shell.line(*words)),)
 
 
 @command(
@@ -204,7 +194,9 @@ def abort_uploads(
     for line in plan.advice:
         shell.note(line)
     if plan.advice:
-        shell.note(f"To recover a job: {as_command(Remedy('recover', 'PATH', 'JOB'))}")
+        shell.note(
+            f"To recover a job: {messages.as_command(messages.Remedy('recover', 'PATH', 'JOB'))}"
+        )
     if plan.question and not dry_run and not yes:
         shell.confirm(plan.question)
     actions: Counter[str] = Counter()
@@ -264,8 +256,7 @@ def expect_uploads(shell: Shell, path: Destination, expected: int, **chosen: Any
     shell.output.document("expectation", told)
     if found != expected:
         note(f"Expected upload count under {path.url}: {expected}, found {found}")
-        return exits.BAD_STATE
-    if not _sees_all(survey):
-        return exits.BAD_STATE
-    shell.output.text(f"Found {found} under {path.url}, as expected")
-    return exits.OK
+    elif _sees_all(survey):
+        shell.output.text(f"Found {found} under {path.url}, as expected")
+        return exits.OK
+    return exits.BAD_STATE

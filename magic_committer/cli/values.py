@@ -73,9 +73,7 @@ def _read_by(name: str, read: Callable[[str], Any]) -> Callable[[str], Any]:
 DIRECTORY = _read_by("s3 path", _on_s3)
 """``s3://bucket/path``, ``s3a://…`` or ``bucket/path``: a directory; ``dataset1`` never means
 ``dataset10``."""
-PLACE = _read_by(
-    "path", lambda text: Destination.parse(text if is_tree_url(text) else s3_url(text))
-)
+PLACE = _read_by("path", lambda text: Destination.parse(s3_url(text)))
 """The same, or ``file:///path``: where jobs may be."""
 MODE = _read_by("mode", lambda text: text if mode_of(text) else "")
 """A word for a mode, this library's or Spark's, as it was given."""

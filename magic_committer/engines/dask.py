@@ -1,19 +1,12 @@
-"""Dask: each partition of a collection is a task of one job, whatever scheduler computes it.
-
-::
-
-    from magic_committer.engines.dask import to_parquet
+"""Dask: each partition of a collection is a task of one job, whatever scheduler computes it::
 
     report = to_parquet(frame, "s3://bucket/table", partition_on=["day"], mode="overwrite")
 
-Dask is an engine of `items`: one delayed call for each partition, whose result counts if it has
-come back from ``dask.compute``, which gives one for each call, however often Dask ran it.
+Dask is an engine of `items`: one delayed call for each partition. It rests on these facts, read in
+Dask and distributed 2026.8.0; tests/engines runs it in the Dask that is installed:
 
-It rests on these facts, read in Dask and distributed 2026.8.0; tests/engines runs it in the Dask
-that is installed:
-
-* A call of ``delayed(f, pure=False)`` has a key of its own: two of them are never taken for one
-  (``delayed.py``).
+* ``dask.compute`` gives one result for each call, however often it ran it. A call of
+  ``delayed(f, pure=False)`` has a key of its own: two are never taken for one (``delayed.py``).
 * distributed runs what was in flight on a dead worker again, elsewhere, and also what was done
   there if its result is needed and lost. If more workers die below a call than
   ``distributed.scheduler.allowed-failures`` (3), it raises ``KilledWorker`` (``scheduler.py``). A
@@ -28,17 +21,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar, Unpack, cast
+from typing import Any, Unpack, cast
 
 from magic_committer.api import start
-from magic_committer.engines.items import (
-    AcceptResult,
-    ItemWriter,
-    RunReport,
-    column_names,
-    commit_items,
-    refuse_lazy_function,
-)
+from magic_committer.engines import items
+from magic_committer.engines.items import AcceptResult, ItemWriter, Returned, RunReport
 from magic_committer.errors import IncompleteJob, JobReport, OptionError, WrongType
 from magic_committer.job import Task
 from magic_committer.options import Mode, Options, S3Options, S3Place, SparkMode, shown
@@ -52,9 +39,6 @@ except ImportError as _missing:
         f" ({_missing})",
         name="dask",
     ) from _missing
-
-
-Returned = TypeVar("Returned")
 
 
 def write_delayed(
@@ -91,15 +75,13 @@ def write_delayed(
         parts: delayed values, as of ``frame.to_delayed()``, ``bag.to_delayed()`` and
             ``array.to_delayed().ravel()``; plain values too. Each is one task.
         dest: as for `start`. A directory of a disk (``file:///…``) must be there for all workers.
-        fn: gets a `Task` and the value of a part, and opens files with ``task.open(name)``.
-            ``task.task_id`` is the part's number, from 0 on. Two parts must not use the same name.
-            ``unique=True`` puts the job's UUID into the name: the job can then find and abort what
-            a killed worker left. What ``fn`` returns is in the report, 64 MiB in all, pickled.
+        fn: gets a `Task` and the value of a part, and opens files with ``task.open(name)``, no name
+            in two parts; ``task.task_id`` is the part's number, from 0 on. With ``unique=True`` the
+            job can find and abort what a killed worker left. What ``fn`` returns is in the report,
+            64 MiB in all, pickled.
         compute: arguments of ``dask.compute``: ``{"scheduler": "processes"}``; on a cluster
             ``{"retries": 3}``: how often a call that raised is tried again. None (default): none.
-        job_id: as for `start`: an id that a scheduler knows before this process can die. None
-            (default): a random id.
-        mode, committer, mark_success, s3, options, progress, place: as for `start`.
+        job_id, mode, committer, mark_success, s3, options, progress, place: as for `start`.
 
     Returns:
         What became of the job, with what ``fn`` returned for each part, in their order. Its
@@ -109,15 +91,14 @@ def write_delayed(
         WrongType, IncompleteJob: an argument cannot be used, ``fn`` is a generator or a coroutine,
             or there is no part. Nothing was started.
         TaskFailed: what ``fn`` returned is too large, or cannot be pickled. The job is aborted.
-        CommitIncomplete: the job is committed, but not all files are visible yet. The error says
-            how to finish it. Its ``report`` holds what ``fn`` returned.
+        CommitIncomplete: as `Job.commit`. Its ``report`` holds what ``fn`` returned.
 
         What Dask raises if a call finally fails, the error of ``fn`` itself in most cases. The job
         is aborted.
 
         Otherwise as `start` and `Job.commit`.
     """
-    refuse_lazy_function(fn, "write_delayed()")
+    items.refuse_lazy_function(fn, "write_delayed()")
     # To go through a collection itself would give the names of a frame's columns.
     collection = dask.is_dask_collection(parts)
     if collection or isinstance(parts, str | bytes) or not isinstance(parts, Iterable):
@@ -144,9 +125,8 @@ def write_delayed(
             accept(number, one)
         return len(given)
 
-    return cast(
-        RunReport[Returned], commit_items(job, engine, ItemWriter(job, fn, "write_delayed()"))
-    )
+    done = items.commit_items(engine, ItemWriter(job, fn, "write_delayed()"))
+    return cast(RunReport[Returned], done)
 
 
 def to_parquet(
@@ -201,7 +181,7 @@ def to_parquet(
             f"frame is a data frame of Dask, not {type(frame).__name__}",
             hint="Make one: dask.dataframe.from_pandas(frame, npartitions=8)",
         )
-    parts = list(column_names("partition_on", partition_on))
+    parts = items.column_names("partition_on", partition_on)
     there = list(frame.columns)
     if missing := [name for name in parts if name not in there]:
         raise OptionError(f"partition_on: the frame has no column {missing[0]!r:.80}")
@@ -228,14 +208,12 @@ def _write_part(task: Task, part: Any, *, partition_on: list[Any], how: dict[str
     if not len(part):
         return
     name = f"part-{int(task.task_id):05d}"
-    if not partition_on:
+    if partition_on:
+        files = task.filesystem(unique=True, keep_bytes_max=0)
+        names = f"{name}-{{i}}.parquet"
+        part.to_parquet(
+            "/", partition_cols=partition_on, filesystem=files, basename_template=names, **how
+        )
+    else:
         with task.open(f"{name}.parquet", unique=True) as file:
             part.to_parquet(file, **how)
-        return
-    part.to_parquet(
-        "/",
-        partition_cols=partition_on,
-        filesystem=task.filesystem(unique=True, keep_bytes_max=0),
-        basename_template=f"{name}-{{i}}.parquet",
-        **how,
-    )

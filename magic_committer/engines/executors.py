@@ -1,10 +1,7 @@
-"""`run`: a function for each item, on somebody's executor: an engine of `items`.
+"""`run`: a function for each item, on somebody's executor. Invariants, beside those of `items`:
 
-Invariants, beside those of `items`:
-
-* Each item is a task of one job (``accept="results"``, ``track="memory"``), each try of it an
-  attempt in the process that the executor chose. The first result of an item counts.
-* Futures are heard by their callbacks, which put a number into a queue and do nothing else. So any
+* Each try of an item is an attempt in the process that the executor chose.
+* Futures are heard by their callbacks, which put a try into a queue and do nothing else. So any
   executor does whose futures have callbacks. Every wait is a wait for that queue, ends after a
   second at the latest, and hears Ctrl-C.
 * A worker that was killed breaks a process pool. Nobody can tell whose fault it was: each item that
@@ -31,8 +28,10 @@ from magic_committer.api import start
 from magic_committer.engines.items import (
     AcceptResult,
     ItemWriter,
+    Returned,
     RunReport,
     commit_items,
+    monotonic,
     refuse_lazy_function,
     seconds,
     whole_number,
@@ -42,40 +41,24 @@ from magic_committer.errors.messages import name_some
 from magic_committer.job import Task
 from magic_committer.options import Mode, Options, S3Options, S3Place, SparkMode, shown
 from magic_committer.runtime import wiring
-from magic_committer.runtime.components import Progress, ProgressFunction, SystemClock, no_progress
+from magic_committer.runtime.components import Progress, ProgressFunction, no_progress
 from magic_committer.runtime.threads import LOOK_SECONDS, taken
 
-# Tries --------------------------------------------------------------------------------------------
-#
-# Which item is tried next, which try counts, and when an item is given up. Pure, but for the
-# caller's iterable of items and the caller's policy; time comes in as an argument.
-#
-# Invariants:
-#
-# * **One try of each item is accepted: the first that ends well.** What another try of it says
-#   later changes nothing.
-# * No item is passed over: the end is reached when each item has an accepted try, or one is given
-#   up.
-# * At most ``in_flight`` tries are in flight, and at most so many items are known: an item is taken
-#   from the iterable only when there is room. So items may be a generator of millions.
-# * An item has at most ``tries_max`` failed tries, whatever the policy says.
-# * A try is doubled only when no item is left to begin, at most once for each item, and not before
-#   enough others have ended to say what is slow. A wrong guess costs one run, and nothing else.
-#   Nobody says when an executor begins a try. So all that are in flight are slow when for a while
-#   none has ended, and none was handed over: what waits in a queue is then no longer behind
-#   another.
-
+Item = TypeVar("Item")
 
 DOUBLE_AFTER = 3
 """Tries that must have ended well before one is called slow."""
 DOUBLE_SECONDS_MIN = 0.5
 """No try is slow before so many seconds."""
+STOP_SECONDS = 1.0
+"""Seconds for tries that run when a run fails. Ctrl-C reaches local workers, too: they then have
+aborted their uploads themselves. Tries that take longer are left alone, and abort theirs later."""
 
 
 @dataclass(eq=False, slots=True)
 class OpenItem:
     """An item, by its place in the iterable: what the policy knows of it (``state``), how many
-    tries have failed and are in flight, whether one was doubled, and whether one has ended well."""
+    tries have failed and are in flight, whether one was doubled, and one has ended well."""
 
     number: int
     item: Any
@@ -97,14 +80,27 @@ class Try:
 
 @dataclass(eq=False)
 class Tries:
-    """All tries of a run. They are doubled when nothing moves for ``slow`` times the median; None:
-    never. ``taken`` counts the items that were taken from the iterable, ``accepted`` those that are
-    done, ``begun`` the tries. ``moved`` is when a try was last handed over, or has ended."""
+    """Which item is tried next, which try counts, and when an item is given up. Pure, but for the
+    caller's iterable and policy; time is an argument. Invariants:
+
+    * **One try of each item is accepted: the first that ends well.**
+    * No item is passed over: at the end each has an accepted try, or one is given up.
+    * At most ``in_flight`` tries are in flight, and at most so many items are known: an item is
+      taken from the iterable only when there is room. So items may be a generator of millions.
+    * An item has at most ``tries_max`` failed tries, whatever the policy says.
+    * Nobody says when an executor begins a try. So all that are in flight are slow when for
+      ``slow`` times the median (None: never) none has ended, and none was handed over (``moved``):
+      what waits in a queue is then no longer behind another. A try is doubled only when no item is
+      left to begin, at most once for each item. A wrong guess costs one run, and nothing else.
+
+    ``taken`` counts the items that were taken from the iterable, ``accepted`` those that are done,
+    ``begun`` the tries.
+    """
 
     items: Iterable[Any]
     in_flight: int
     tries_max: int
-    policy: tenacity.BaseRetrying
+    policy: BaseRetrying
     slow: float | None
     taken: int = 0
     accepted: int = 0
@@ -133,15 +129,12 @@ class Tries:
             self.moved = now
             return self._begin(heappop(self._due)[2])
         if not self._exhausted and len(self.flying) + len(self._due) < self.in_flight:
-            try:
-                item = next(self._source)
-            except StopIteration:
-                self._exhausted = True
-            else:
-                state = tenacity.RetryCallState(self.policy, None, (item,), {})
-                self.taken += 1
+            for item in self._source:
                 self.moved = now
+                self.taken += 1
+                state = tenacity.RetryCallState(self.policy, None, (item,), {})
                 return self._begin(OpenItem(self.taken - 1, item, state))
+            self._exhausted = True
         # No room for items, but what waits for its pause: nothing is doubled now.
         if not self._due and now - self.moved > self._slow_seconds():
             for one in self.flying:
@@ -169,8 +162,6 @@ class Tries:
         elif len(self.flying) < self.in_flight and not all(one.of.doubled for one in self.flying):
             until = min(until, self.moved + self._slow_seconds())
         return max(0.0, until - now)
-
-    # What has ended -------------------------------------------------------------------------------
 
     def ended_well(self, one: Try, seconds: float, now: float) -> bool:
         """Note that a try has ended well. Whether it counts: its twin may have been faster."""
@@ -211,28 +202,14 @@ class Tries:
         item.state.set_exception((type(error), error, error.__traceback__))
         try:
             said = self.policy.iter(item.state)
-        except tenacity.RetryError:
-            return None
         except BaseException as raised:
-            if raised is error:
+            if raised is error or isinstance(raised, tenacity.RetryError):
                 return None
             raise
         if not isinstance(said, tenacity.DoSleep):
             return None  # what a `retry_error_callback` gave
         item.state.prepare_for_next_attempt()
         return float(said)
-
-
-# run ----------------------------------------------------------------------------------------------
-
-monotonic = SystemClock().monotonic
-
-Item = TypeVar("Item")
-Returned = TypeVar("Returned")
-
-STOP_SECONDS = 1.0
-"""Seconds for tries that run when a run fails. Ctrl-C reaches local workers, too: they then have
-aborted their uploads themselves. Tries that take longer are left alone, and abort theirs later."""
 
 
 def run(
@@ -270,10 +247,8 @@ def run(
     Threads, processes (fork, spawn and forkserver), loky, ``client.get_executor()`` of Dask: any
     `concurrent.futures.Executor`. To processes ``fn`` and the items are pickled, so ``fn`` stands
     at the top of a module. Credentials in ``s3`` do not travel; there the environment, a profile or
-    a role supplies them.
-
-    Repeatable: each call is another job. After a ``kill -9`` of this process nothing is visible;
-    `recover` and `cleanup` end the job.
+    a role supplies them. Repeatable: each call is another job. After a ``kill -9`` of this process
+    nothing is visible; `recover` and `cleanup` end the job.
 
     Args:
         dest: as for `start`. A directory of a disk (``file:///…``) must be there for all workers.
@@ -306,8 +281,7 @@ def run(
             executor broke, and cannot be replaced; or no try has ended for so long; or what ``fn``
             returned is too large. The job is aborted.
         IncompleteJob: there is no item. The job is aborted.
-        CommitIncomplete: the job is committed, but not all files are visible yet. The error says
-            how to finish it. Its ``report``, if it has one, holds what ``fn`` returned.
+        CommitIncomplete: as `Job.commit`. Its ``report``, if it has one, has what ``fn`` returned.
 
         What ``items`` and ``executor`` raise. The job is aborted.
 
@@ -329,8 +303,7 @@ def run(
     if speculate is not None and seconds("speculate", speculate) < 1:
         raise OptionError(f"speculate={speculate}: it is 1 or more, times the median of all tries")
     if retry is None:
-        wait = tenacity.wait_exponential(multiplier=0.5, max=30)
-        retry = tenacity.Retrying(wait=wait, stop=tenacity.stop_never)
+        retry = tenacity.Retrying(wait=tenacity.wait_exponential(multiplier=0.5, max=30))
     if not isinstance(retry, tenacity.Retrying):
         raise WrongType(
             f"retry takes a tenacity.Retrying, not {shown(retry)}",
@@ -340,17 +313,16 @@ def run(
     tries = Tries(items, in_flight, tries_max, retry, speculate)
     total = len(items) if isinstance(items, Sized) else None
     report = wiring.harmless(progress)
-    maker: Any = None if given else executor
-    there: Any = executor if given else None
+    make: Any = (lambda: executor) if given else executor
     engine = Executors(
-        maker, there, tries, quiet, lambda done: report(Progress("run", done, total, "items"))
+        make, not given, tries, quiet, lambda done: report(Progress("run", done, total, "items"))
     )
     try:
         job = start(
             dest, mode=mode, committer=committer, accept="results", track="memory",
             mark_success=mark_success, s3=s3, options=options, progress=progress, **place,
         )  # fmt: skip
-        done = commit_items(job, engine.run, ItemWriter(job, fn), tries=lambda: tries.begun)
+        done = commit_items(engine.run, ItemWriter(job, fn), tries=lambda: tries.begun)
         return cast(RunReport[Returned], done)
     finally:
         engine.close(wait=not tries.flying)
@@ -358,33 +330,30 @@ def run(
 
 @dataclass(eq=False)
 class Executors:
-    """The engine that executors of `concurrent.futures` are. ``make`` makes one, also when one
-    broke; None: there is only ``executor``. ``tell`` gets the number of items that are done."""
+    """The engine that executors of `concurrent.futures` are. ``make`` gives one; unless it is
+    ``ours``, it stays as it is. ``tell`` gets the number of items that are done."""
 
-    make: Callable[[], Executor] | None
-    executor: Executor | None
+    make: Callable[[], Executor]
+    ours: bool
     tries: Tries
     quiet: float
     tell: Callable[[int], None]
+    executor: Executor | None = None
     _ended: SimpleQueue[Try] = field(default_factory=SimpleQueue)
 
     def run(self, work: ItemWriter, accept: AcceptResult) -> int:
         """Run all items. After an error nothing runs that could be stopped."""
         self._job_id = work.job.id
         try:
-            while True:
-                self._begin(work)
-                if self.tries.done:
-                    break
+            while not self._begin(work):
                 wait = max(0.001, self.tries.wait_seconds(monotonic(), LOOK_SECONDS))
-                one = taken(self._ended, wait)
-                if one is not None:
+                if (one := taken(self._ended, wait)) is not None:
                     self._hear(one, accept)
                 elif self.tries.flying and monotonic() - self.tries.moved > self.quiet:
-                    there = map(str, sorted({one.of.number for one in self.tries.flying}))
+                    there = sorted({one.of.number for one in self.tries.flying})
                     raise TaskFailed(
                         f"no try has ended for {self.quiet:,.0f} s; in flight: items"
-                        f" {name_some(list(there))}",
+                        f" {name_some([*map(str, there)])}",
                         job_id=self._job_id,
                         hint="If they may take longer, give quiet_seconds_max",
                     )
@@ -403,15 +372,15 @@ class Executors:
 
     def close(self, *, wait: bool) -> None:
         """Shut down what was made here. ``wait``: nothing runs in it any more."""
-        if self.make is not None and self.executor is not None:
+        if self.ours and self.executor is not None:
             executor, self.executor = self.executor, None
             executor.shutdown(wait=wait)  # loky's knows no `cancel_futures`; nothing is left
 
-    def _begin(self, work: ItemWriter) -> None:
+    def _begin(self, work: ItemWriter) -> bool:
+        """Hand out what there is room for. Whether all is done."""
         while (one := self.tries.next(monotonic())) is not None:
             try:
                 if self.executor is None:
-                    assert self.make is not None
                     self.executor = self.make()
                 one.executor = self.executor
                 one.future = self.executor.submit(work, one.of.number, one.of.item)
@@ -419,6 +388,7 @@ class Executors:
                 self._broke(one, broken)
             else:
                 one.future.add_done_callback(lambda _, one=one: self._ended.put(one))
+        return self.tries.done
 
     def _hear(self, one: Try, accept: AcceptResult) -> None:
         future, one.future = one.future, None
@@ -466,12 +436,12 @@ class Executors:
             self.close(wait=False)
         item = one.of
         goes_on = self.tries.ended_badly(one, broken, monotonic(), ask=False)
-        if (goes_on and self.make is not None) or (item.accepted and self.tries.done):
+        if (goes_on and self.ours) or (item.accepted and self.tries.done):
             return
         why = f"item {item.number} ({shown(item.item)}) was in flight {item.failures} times when"
         why += " a worker was killed or could not start"
         hint = "Look for the reason: too little memory, a crash in a library"
-        if self.make is None:
+        if not self.ours:
             why = "the executor broke: a worker was killed or could not start"
             hint += "; or pass a function that makes executors, executor=lambda:"
             hint += " ProcessPoolExecutor(8), and a new one goes on"

@@ -1,6 +1,6 @@
 """We call the engine: a function for each item, each as a task of one job, then one commit.
 
-Executors, Dask, Spark's RDDs and DataFrames are engines: each an adapter of one function, an
+Executors, Dask, Spark's RDDs and DataFrames are engines, each an adapter of one function, an
 `Engine`. Invariants, whichever it is:
 
 * **What an attempt wrote counts if the engine gave its result**, and one result of an item counts.
@@ -9,9 +9,9 @@ Executors, Dask, Spark's RDDs and DataFrames are engines: each an adapter of one
 * The caller's process drives the job: it gives signs of life, commits exactly what was accepted
   when each item has a result, and aborts if anything else ends the call, Ctrl-C too
   (`Job.__enter__`). A decided job is never aborted.
-* What the function returned travels with the attempt's result, in one message. It is pickled before
-  the attempt commits: a value that cannot be sent, or is too large, fails the try. It is read, and
-  all of it bounded, before the job commits: nobody gets an error about it for a committed job.
+* What the function returned travels with the attempt's result. It is pickled before the attempt
+  commits: a value that cannot be sent, or is too large, fails the try. It is read, and all of it
+  bounded, before the job commits: nobody gets an error about it for a committed job.
 * A process that has heard Ctrl-C begins no other try of that job. A process pool holds calls in
   advance that nobody can cancel any more; it would run them, each to its end.
 * An error that could not be read at the other end is replaced by one that can: a process pool
@@ -38,6 +38,8 @@ from magic_committer.runtime.components import SystemClock
 monotonic = SystemClock().monotonic
 
 Returned = TypeVar("Returned")
+Write = Callable[[Task, Any], object]
+"""A function that writes an item into files of a task."""
 
 RETURNED_BYTES_MAX = 64 * 1024**2
 """Bytes of all that the function returned, pickled: it passes through the caller's process."""
@@ -76,23 +78,21 @@ class TryResult(NamedTuple):
 
 
 AcceptResult = Callable[[int, TryResult], None]
-"""Takes the one result of an item that counts. Raises when all that was returned is too large."""
+"""Accepts the one result of an item that counts; raises when all that was returned is too large."""
 Engine = Callable[["ItemWriter", AcceptResult], int | Iterable[str]]
-"""Calls ``work(number, item)`` for each of its items, wherever; accepts one result of each. Gives
-the tasks that there must be: their ids, or how many."""
+"""Calls ``work(number, item)`` for each item, wherever, and accepts one result of each. Gives the
+tasks that there must be: their ids, or how many."""
 
 
 def commit_items(
-    job: Job,
     engine: Engine,
     work: ItemWriter,
     *,
     batch: StreamBatch | None = None,
     tries: Callable[[], int] = lambda: 0,
 ) -> JobReport:
-    """Run a job that was just started: each item, then the commit, or an abort. Give a `RunReport`,
-    unless what the function returns is dropped; ``tries`` counts for it. The report of
-    `CommitIncomplete` holds what it returned, too."""
+    """Run a job that was just started: each item, then the commit, or an abort. The report, that of
+    `CommitIncomplete` too, is a `RunReport`, unless what the function returns is dropped."""
     results: list[TaskCommit] = []
     returned: dict[int, object] = {}
     size = 0
@@ -111,7 +111,7 @@ def commit_items(
         return with_returned(report, (returned[number] for number in sorted(returned)), tries())
 
     try:
-        with job:
+        with work.job as job:
             expect = engine(work, accept)
             report = job.commit(results, expect=expect, batch=batch)
     except CommitIncomplete as error:
@@ -129,17 +129,13 @@ def with_returned(
     return RunReport(**told, returned=tuple(returned), tries=tries)
 
 
-# In a worker --------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class ItemWriter:
-    """One try of one item, as an attempt. It is a class, so that only its fields travel. What the
-    function returns has at most ``bytes_max`` bytes, pickled; None: `RETURNED_BYTES_MAX`, 0: it is
-    dropped."""
+    """One try of one item, as an attempt. Only its fields travel. What the function returns has at
+    most ``bytes_max`` bytes, pickled; None: `RETURNED_BYTES_MAX`, 0: it is dropped."""
 
     job: Job
-    fn: Callable[[Task, Any], object]
+    fn: Write
     caller: str = "run()"
     bytes_max: int | None = None
     attempt: Callable[[Job, int], Task] = Job.task
@@ -169,20 +165,19 @@ class ItemWriter:
         try:
             with self.attempt(self.job, number) as task:
                 returned = self.fn(task, item)
-                kind = type(returned).__name__
+                kind, pickled = type(returned).__name__, b""
                 if isinstance(returned, Iterator | Awaitable | AsyncIterator):
                     raise lazy(self.caller, kind)
-                pickled = b""
-                if self.bytes_max != 0:
-                    try:
+                try:
+                    if self.bytes_max != 0:
                         pickled = self.dumps(returned)
-                    except Exception as error:
-                        raise TaskFailed(
-                            f"the function given to {self.caller} returned a {kind} that cannot be"
-                            f" pickled: {error}",
-                            job_id=self.job.id,
-                            hint="Return plain values (numbers, texts, lists, dicts), or nothing",
-                        ) from error
+                except Exception as error:
+                    raise TaskFailed(
+                        f"the function given to {self.caller} returned a {kind} that cannot be"
+                        f" pickled: {error}",
+                        job_id=self.job.id,
+                        hint="Return plain values (numbers, texts, lists, dicts), or nothing",
+                    ) from error
                 if len(pickled) > (self.bytes_max or RETURNED_BYTES_MAX):
                     told = f"a {kind} of {len(pickled):,} bytes"
                     raise too_large(self.caller, told, self.bytes_max)
@@ -222,9 +217,6 @@ def lazy(caller: str, kind: str) -> WrongType:
     )
 
 
-# What callers of several engines pass -------------------------------------------------------------
-
-
 def whole_number(name: str, given: object, example: str = "3") -> int:
     """A number of things, 1 or more."""
     if isinstance(given, bool) or not isinstance(given, int):
@@ -243,10 +235,9 @@ def seconds(name: str, given: object) -> float:
     return float(given)
 
 
-def column_names(name: str, given: object) -> tuple[Any, ...]:
+def column_names(name: str, given: object) -> list[Any]:
     """Columns that become directories."""
     if isinstance(given, str) or not isinstance(given, Sequence):
-        raise WrongType(
-            f"{name} is a list of columns, not {shown(given)}", hint=f"Pass [{given!r}]"
-        )
-    return tuple(given)
+        hint = f"Pass [{given!r}]"
+        raise WrongType(f"{name} is a list of columns, not {shown(given)}", hint=hint)
+    return list(given)

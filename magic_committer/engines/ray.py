@@ -5,12 +5,9 @@
     ds.write_datasink(MagicDatasink("s3://bucket/table", "parquet", partition_by=["day"]))
 
 The job is started on the driver, each write task of Ray is a task of the job, each try of it an
-attempt: an `EngineSink`. What a write task wrote counts if its message has arrived on the driver as
-its result. The error that Ray raises stays the one that the user sees. What travels to workers is
-the job and how files are written; no secret, no progress function.
-
-It rests on these facts, read in Ray 2.54.0 and 2.60.0 (``ray/data``); tests/engines runs it in the
-Ray that is installed:
+attempt: an `EngineSink`. What travels to workers is the job and how files are written; no secret,
+no progress function. It rests on these facts, read in Ray 2.54.0 and 2.60.0 (``ray/data``);
+tests/engines runs it in the Ray that is installed:
 
 * ``Dataset.write_datasink`` calls ``on_write_complete`` and ``on_write_failed`` in the caller's
   thread, on the sink that it was given. An error of ``on_write_complete`` leads to
@@ -97,11 +94,10 @@ class MagicDatasink(Datasink):  # type: ignore[misc]  # Ray has no types here
 
     Use a sink for one write. Ctrl-C in the driver does not reach a sink: call `write_datasink`, or
     end the job by its id. After a ``kill -9`` of the driver nothing is visible, or all of it once
-    `recover` has been called with the job's id; `cleanup` does that too.
-
-    Credentials in ``s3`` do not travel: on the workers the environment, a profile or a role
-    supplies them. Empty blocks make no file; a dataset without rows publishes none, and with
-    ``mode="replace"`` empties the destination.
+    `recover` has been called with the job's id; `cleanup` does that too. Credentials in ``s3`` do
+    not travel: on the workers the environment, a profile or a role supplies them. Empty blocks make
+    no file; a dataset without rows publishes none, and with ``mode="replace"`` empties the
+    destination.
 
     Attributes:
         job: the job, from the start of the write on; None before.
@@ -134,18 +130,15 @@ class MagicDatasink(Datasink):  # type: ignore[misc]  # Ray has no types here
             format: ``"parquet"`` (default), ``"csv"`` or ``"feather"``, as pyarrow writes them.
             write: a function that writes the files itself, in place of ``format``. It gets a `Task`
                 and the tables of one write task (pyarrow's), and opens files by
-                ``task.open(name, unique=True)``. Put ``task.task_id`` into the names: two tasks
-                must not use the same one. None (default): files of ``format``.
+                ``task.open(name, unique=True)``, no name in two tasks: put ``task.task_id`` into
+                it. None (default): files of ``format``.
             partition_by: columns whose values become directories, ``day=2026-11-21/``. They are not
                 in the files. None by default.
             of_format: options of the format, as of ``make_write_options`` of its pyarrow format:
                 ``{"compression": "zstd"}``. None (default): pyarrow's defaults.
-            rows_per_file_min: Ray collects at least so many rows for a write task. None (default):
-                Ray chooses.
+            rows_per_file_min: rows that Ray collects at least for a task. None (default): any.
             rows_per_file_max: the largest number of rows of a file. None (default): no limit.
-            job_id: as for `start`: an id that a scheduler knows before the driver can die. None
-                (default): a random id.
-            mode, committer, mark_success, s3, options, place: as for `start`.
+            job_id, mode, committer, mark_success, s3, options, place: as for `start`.
             progress: as for `start`; called on the driver, during the commit.
 
         Raises:
@@ -157,19 +150,17 @@ class MagicDatasink(Datasink):  # type: ignore[misc]  # Ray has no types here
         if write is None:
             write = TableFiles(format, partition_by, of_format, rows_per_file_max)
         elif not callable(write):
-            raise WrongType(
-                f"write is a function, not {shown(write)}", hint="Pass write=my_function"
-            )
+            hint = "Pass write=my_function"
+            raise WrongType(f"write is a function, not {shown(write)}", hint=hint)
         elif format != "parquet" or any((partition_by, of_format, rows_per_file_max)):
             raise OptionError(
                 "format, partition_by, of_format and rows_per_file_max are not for a function of"
                 " yours",
                 hint="Leave them out: the function given as write makes the files",
             )
-        self._files = write
         if rows_per_file_min is not None:
             whole_number("rows_per_file_min", rows_per_file_min, "1_000_000")
-        self._rows_min = rows_per_file_min
+        self._files, self._rows_min = write, rows_per_file_min
         self._begin: Callable[[], Job] | None = partial(
             start, dest, mode=mode, committer=committer, accept="results", track="memory",
             job_id=name_of("job_id", job_id), mark_success=mark_success, s3=s3_of(s3, place),
@@ -179,7 +170,7 @@ class MagicDatasink(Datasink):  # type: ignore[misc]  # Ray has no types here
         self.job: Job | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # What a worker needs. Secrets and the driver's functions do not travel.
+        # Secrets and the driver's functions do not travel.
         return {**self.__dict__, "_begin": None, "_interrupted": None}
 
     @property
@@ -187,16 +178,10 @@ class MagicDatasink(Datasink):  # type: ignore[misc]  # Ray has no types here
         """What became of the job; None before its end."""
         return None if self.job is None else self.job._report
 
-    def get_name(self) -> str:
-        """The name that Ray shows."""
-        return "Magic"
-
     @property
     def min_rows_per_write(self) -> int | None:
         """For Ray: how many rows it collects for a write task."""
         return self._rows_min
-
-    # What Ray calls -------------------------------------------------------------------------------
 
     def on_write_start(self, schema: object = None) -> None:
         """Start the job. Ray calls it on the driver, before any task."""
@@ -222,21 +207,21 @@ class MagicDatasink(Datasink):  # type: ignore[misc]  # Ray has no types here
 
     def on_write_complete(self, write_result: Any) -> None:
         """Commit. Ray calls it on the driver, when each task has a result."""
-        no_block = self.job is None
-        if no_block:
+        messages, tasks = write_result.write_returns, None
+        if self.job is None:
             self.on_write_start()
-        assert self.job is not None
-        if not write_result.write_returns and not no_block:
+            tasks = ()
+        elif not messages:
             raise IncompleteJob(
                 "Ray ran write tasks, and gave the result of none",
                 job_id=self.job.id,
                 hint="Leave DataContext.max_errored_blocks at 0",
             )
-        self._sink().complete(write_result.write_returns, () if no_block else None)
+        self._sink().complete(messages, tasks)
 
     def on_write_failed(self, error: BaseException) -> None:
         """Abort the job, unless it is decided. Ray calls it on the driver, and raises ``error``
-        afterwards: what the abort has to say becomes a note on it. Repeatable."""
+        afterwards. Repeatable."""
         if not isinstance(error, Exception):
             self._interrupted = error  # before the look: the job may be starting at this moment
         if self.job is not None and self._begin is not None:
@@ -276,8 +261,7 @@ def write_datasink(
 
     Raises:
         WrongType: ``sink`` is no `MagicDatasink`. Nothing was started.
-        CommitIncomplete: the job is committed, but not all files are visible yet. The error says
-            how to finish it.
+        CommitIncomplete: as `Job.commit`.
 
         What Ray raises if a task finally fails, and what `start` and `Job.commit` raise. The job is
         aborted.
@@ -296,9 +280,6 @@ def write_datasink(
     return sink.report
 
 
-# Files --------------------------------------------------------------------------------------------
-
-
 @dataclass
 class TableFiles:
     """What writes the tables of a write task by ``pyarrow.dataset``."""
@@ -314,7 +295,7 @@ class TableFiles:
                 f"there is no format {self.format!r:.80} here; there is {', '.join(FORMATS)}",
                 hint="Or write the files yourself: MagicDatasink(dest, write=fn)",
             )
-        self.partition_by = tuple(map(str, column_names("partition_by", self.partition_by)))
+        self.partition_by = [str(one) for one in column_names("partition_by", self.partition_by)]
         if self.rows_max is not None:
             whole_number("rows_per_file_max", self.rows_max, "1_000_000")
         try:
@@ -340,7 +321,7 @@ class TableFiles:
                 " have none, and no rows",
                 hint="Leave a column out of partition_by",
             )
-        options = self._options()
+        options, rows = self._options(), self.rows_max or 0
         pyarrow.dataset.write_dataset(
             table,
             "/",
@@ -348,11 +329,11 @@ class TableFiles:
             format=options.format,
             file_options=options,
             basename_template=f"part-{int(task.task_id):05d}-{{i}}.{FORMATS[self.format][0]}",
-            partitioning=list(self.partition_by) or None,
+            partitioning=self.partition_by or None,
             partitioning_flavor="hive" if self.partition_by else None,
             existing_data_behavior="overwrite_or_ignore",
-            max_rows_per_file=self.rows_max or 0,
-            max_rows_per_group=min(self.rows_max or ROWS_PER_GROUP_MAX, ROWS_PER_GROUP_MAX),
+            max_rows_per_file=rows,
+            max_rows_per_group=min(rows or ROWS_PER_GROUP_MAX, ROWS_PER_GROUP_MAX),
         )
 
 

@@ -92,8 +92,8 @@ class EngineSink:
                 attach(job.dest, job.id, s3=job._s3)
             except JobNotFound:
                 logger.info("job %s has ended before it was aborted", job.id)
-                return
-            raise
+            else:
+                raise
 
     @contextmanager
     def _living(self) -> Iterator[Job]:

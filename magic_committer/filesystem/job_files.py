@@ -27,25 +27,11 @@ from typing import Any, BinaryIO, NoReturn, cast
 
 from fsspec.spec import AbstractFileSystem
 
-from magic_committer.errors import (
-    NotFound,
-    NotYetAnObject,
-    OptionError,
-    PathError,
-    UploadFailed,
-    WrongProcess,
-    WrongType,
-)
+from magic_committer import errors
+from magic_committer.errors import NotYetAnObject, OptionError, PathError, WrongType
 from magic_committer.errors.messages import RELATIVE_NAME
-from magic_committer.filesystem.sink import (
-    KEEP_BYTES_MAX,
-    PROTOCOL,
-    Info,
-    ShelvedFile,
-    Sink,
-    directory_info,
-    name_below,
-)
+from magic_committer.filesystem import sink as sinks
+from magic_committer.filesystem.sink import PROTOCOL, Info, ShelvedFile, Sink, directory_info
 from magic_committer.hadoop.paths import shown
 from magic_committer.options import MiB, attributes_of
 from magic_committer.stores.base import Attributes
@@ -101,7 +87,7 @@ class WrittenFile(TaskFile):
     def closed(self) -> bool:
         return self._stream.closed
 
-    def two_at_once(self) -> UploadFailed:
+    def two_at_once(self) -> errors.UploadFailed:
         return self._stream.two_at_once()
 
     def tell(self) -> int:
@@ -163,7 +149,7 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
         if isinstance(keep_bytes_max, bool) or not isinstance(keep_bytes_max, int):
             raise WrongType(
                 f"keep_bytes_max is a number of bytes, not {keep_bytes_max!r:.80}",
-                hint=f"Pass keep_bytes_max={KEEP_BYTES_MAX}, or 0 to keep nothing",
+                hint=f"Pass keep_bytes_max={sinks.KEEP_BYTES_MAX}, or 0 to keep nothing",
             )
         if keep_bytes_max < 0:
             raise OptionError(f"keep_bytes_max={keep_bytes_max}: there are 0 bytes or more")
@@ -188,7 +174,7 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
     def __reduce__(self) -> NoReturn:
         raise pickle.PicklingError(
             "the file system of a job writes in one process and does not travel."
-            f" {WrongProcess.advice}"
+            f" {errors.WrongProcess.advice}"
         )
 
     def _relative(self, path: Any) -> Any:
@@ -204,7 +190,7 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
             return "" if text == "." else text.removeprefix("./")
         home = self._sink.home
         scheme, _, below = text.partition("://")
-        name = name_below(home.roots, below) if scheme.lower() in home.schemes else None
+        name = sinks.name_below(home.roots, below) if scheme.lower() in home.schemes else None
         if name is None:
             raise PathError(
                 f"{shown(text)} is not below {home.url}, where {self._sink.title} writes",
@@ -357,7 +343,7 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
             if self.info(name)["type"] == "directory":
                 raise IsADirectoryError(errno.EISDIR, strerror(errno.EISDIR), name)
             return self._sink.home.reader(name)
-        except NotFound as error:
+        except errors.NotFound as error:
             raise FileNotFoundError(
                 errno.ENOENT, f"{shown(name)} is gone: {error.message}", name
             ) from error

@@ -30,29 +30,12 @@ from urllib.parse import unquote
 from magic_committer.errors import NotFound, PathError, UploadFailed, WrongType
 from magic_committer.errors.messages import SOURCE_CHANGED, counted, name_some
 from magic_committer.filesystem.sink import Sink
-from magic_committer.hadoop.paths import (
-    SUCCESS,
-    TEMPORARY,
-    Destination,
-    check_name,
-    has_token,
-    is_control_element,
-    is_hidden,
-    is_s3_url,
-    parse_url,
-    shown,
-    without_token,
-)
+from magic_committer.hadoop import paths
+from magic_committer.hadoop.paths import SUCCESS, Destination, check_name, is_s3_url, shown
 from magic_committer.options import MiB
 from magic_committer.runtime.components import Progress
-from magic_committer.stores.base import (
-    Attributes,
-    ObjectSlice,
-    ObjectStore,
-    listed,
-    objects,
-    same_etag,
-)
+from magic_committer.stores import base
+from magic_committer.stores.base import Attributes, ObjectSlice, ObjectStore
 from magic_committer.stores.urls import local_path
 from magic_committer.upload import COPY_PART_BYTES, TaskFile, UploadStream
 
@@ -114,10 +97,6 @@ class SourceFile:
                         hint="Put it again when nobody writes it any more",
                     )
         return total
-
-    def is_small(self, sink: Sink) -> bool:
-        """Whether it is put beside others."""
-        return self.size <= sink.block_bytes
 
 
 def local_text(path: str | PathLike[str]) -> str:
@@ -239,22 +218,18 @@ class SourceObject:
             now = store.head(whole.key).etag
         except NotFound as error:
             raise UploadFailed(error.message, hint=SOURCE_CHANGED) from error
-        if not same_etag(now, whole.etag):
+        if not base.same_etag(now, whole.etag):
             raise UploadFailed(
                 f"s3://{whole.bucket}/{whole.key} has the ETag {now}, not {whole.etag}",
                 hint=SOURCE_CHANGED,
             )
         decoded = unquote(whole.key)
-        if decoded != whole.key and listed(store, decoded) is not None:
+        if decoded != whole.key and base.listed(store, decoded) is not None:
             raise UploadFailed(
                 f"whether s3://{whole.bucket}/{whole.key} was copied, or {decoded!r} beside it,"
                 " cannot be told: some stores decode a source's name twice (Ceph RGW)",
                 hint="Rename one of the two, and copy again",
             )
-
-    def is_small(self, sink: Sink) -> bool:
-        """Whether it is one part."""
-        return self.size <= COPY_PART_BYTES
 
 
 def objects_in(
@@ -270,14 +245,13 @@ def objects_in(
     are left out. ``below``: as for `files_in`; of one object: its name. See `FileCalls.copy`.
     Raises StoreError: they cannot be listed."""
     if not is_s3_url(dest):
-        raise PathError(
-            f"objects are copied on S3 only, not to {dest}", hint="Download them, and put_directory"
-        )
-    place = parse_url(source)
+        hint = "Download them, and put_directory"
+        raise PathError(f"objects are copied on S3 only, not to {dest}", hint=hint)
+    place = paths.parse_url(source)
     directory = not place.key or place.key.endswith("/")
     _refuse_itself(place.bucket, place.key, Destination.parse(dest))
     found, left_out = list[SourceObject](), list[str]()
-    for info in objects(store, place.key):
+    for info in base.objects(store, place.key):
         name = info.key[len(place.key) :] if directory else place.key.rpartition("/")[2]
         if not directory and info.key != place.key:
             break  # the key itself comes first
@@ -285,18 +259,18 @@ def objects_in(
             left_out += [name or info.key] * bool(info.size)  # or an object with an odd name
             continue
         elements = name.split("/")
-        controls = any(map(is_control_element, elements)) or TEMPORARY in elements
-        if controls or name == SUCCESS or (directory and is_hidden(name) and not hidden):
+        controls = any(map(paths.is_control_element, elements)) or paths.TEMPORARY in elements
+        if controls or name == SUCCESS or (directory and paths.is_hidden(name) and not hidden):
             left_out.append(name)
             continue
         named = f"{below}/{name}" if below and directory else below or name
-        if has_token(named) and not unique:
+        if paths.has_token(named) and not unique:
             raise PathError(
                 f"{shown(named)} carries the token of the job that wrote it, whose clean-up would"
                 " abort the upload",
                 hint="Copy with unique=True (--unique): the names get this job's token instead",
             )
-        named = without_token(named)
+        named = paths.without_token(named)
         try:
             check_name(named)
         except PathError as error:
@@ -316,7 +290,7 @@ def objects_in(
 def _refuse_itself(bucket: str, key: str, dest: Destination) -> None:
     """Refuse a directory that holds the destination, or that a `replace` of it would delete."""
     inside = dest.prefix.startswith(key) and (not key or key.endswith("/"))
-    beneath = key.startswith(dest.prefix) and not is_hidden(key.removeprefix(dest.prefix))
+    beneath = key.startswith(dest.prefix) and not paths.is_hidden(key.removeprefix(dest.prefix))
     if bucket == dest.bucket and (inside or beneath):
         raise PathError(
             f"s3://{bucket}/{key} and {dest.url} lie in each other",
@@ -346,9 +320,12 @@ def put_all(
     def put(file: PutItem) -> int:
         return file.put(sink, unique=unique, attributes=attributes)
 
-    small = [file for file in files if file.is_small(sink)]
+    def is_small(file: PutItem) -> bool:
+        return file.size <= (COPY_PART_BYTES if type(file) is SourceObject else sink.block_bytes)
+
+    small = filter(is_small, files)
     with closing(sink.runtime.pool.each(put, small, in_flight=PUT_FILES_IN_FLIGHT)) as outcomes:
-        large = (file for file in files if not file.is_small(sink))
+        large = (file for file in files if not is_small(file))
         for count in chain((one.unwrap() for one in outcomes), map(put, large)):
             done, total = done + 1, total + count
             sink.runtime.progress(Progress("put", done, len(files), "files"))

@@ -19,15 +19,9 @@ from weakref import WeakMethod
 
 from magic_committer.committers.base import TaskAttempt
 from magic_committer.errors import InvalidRequest, NotFound, OptionError
+from magic_committer.hadoop import paths
 from magic_committer.hadoop.manifests import check_file_name
-from magic_committer.hadoop.paths import (
-    TEMPORARY,
-    Destination,
-    check_name,
-    is_control_element,
-    is_s3_url,
-    shown,
-)
+from magic_committer.hadoop.paths import TEMPORARY, Destination, is_s3_url, shown
 from magic_committer.options import MiB
 from magic_committer.runtime.components import Runtime
 from magic_committer.stores.base import Attributes, ObjectInfo, ObjectStore
@@ -90,7 +84,7 @@ class Home:
         self.holds = "file" if tree else "object"
         schemes = (scheme_of(dest.bucket),) if tree else ("s3", "s3a", "s3n")
         self.schemes = frozenset((PROTOCOL, *schemes))
-        self.check = check_file_name if tree else check_name  # of a name; raises PathError
+        self.check = check_file_name if tree else paths.check_name  # of a name; raises PathError
         self._dest = dest
         self._store = store
 
@@ -130,16 +124,15 @@ class Home:
             found = self._store.get(self._dest.key(name), max_bytes=READ_BYTES_MAX)
         except InvalidRequest as error:
             if error.code == "TooLarge":
-                error.advice = (
-                    f"Read objects of more than {READ_BYTES_MAX:,} bytes with a file system of S3"
-                )
+                limit = f"{READ_BYTES_MAX:,} bytes"
+                error.advice = f"Read objects of more than {limit} with a file system of S3"
             raise
         return io.BytesIO(found.body)
 
     def _is_control(self, name: str) -> bool:
         elements = name.split("/")
         works = elements[0] == TEMPORARY and self._tree
-        return works or any(map(is_control_element, elements))
+        return works or any(map(paths.is_control_element, elements))
 
     def _of_object(self, one: ObjectInfo) -> Info:
         name = self._dest.relative(one.key)
@@ -154,15 +147,10 @@ class Home:
 
 @dataclass(slots=True, eq=False)
 class ShelvedFile:
-    """A file of the task.
-
-    Attributes:
-        name, stored_name: as the writer calls it, relative to the destination; and with the job's
-            UUID, if the file has a unique name.
-        stream: its upload, or the file that waits on a file system; of a pending upload what is
-            left of it.
-        kept: the bytes of an upload, after it was closed; None: they were not kept.
-    """
+    """A file of the task. ``name``: as the writer calls it, relative to the destination;
+    ``stored_name``: with the job's UUID, if it is unique. ``stream``: its upload, or the file that
+    waits on a file system; of a pending upload what is left of it. ``kept``: the bytes of an
+    upload, after it was closed; None: they were not kept."""
 
     name: str
     stored_name: str
@@ -279,12 +267,8 @@ def parent_of(name: str) -> str:
 
 class Sink:
     """One task, as a place to put files. All file systems of a task share it, and its shelf.
-
-    Args:
-        attempt: opens, discards and renames the files.
-        runtime_for: the components for a bucket, as the job reaches it.
-        block_bytes: a file of at most this many bytes is sent as one block.
-    """
+    ``attempt`` opens, discards and renames the files; ``runtime_for`` gives the components for a
+    bucket; a file of at most ``block_bytes`` is sent as one block."""
 
     def __init__(
         self, attempt: TaskAttempt, runtime_for: Callable[[str], Runtime], block_bytes: int

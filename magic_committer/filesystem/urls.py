@@ -15,15 +15,9 @@ from fsspec.spec import AbstractFileSystem
 from fsspec.utils import stringify_path
 
 from magic_committer.errors import OptionError
+from magic_committer.filesystem import sink as sinks
 from magic_committer.filesystem.job_files import JobFileSystem, copy_file
-from magic_committer.filesystem.sink import (
-    KEEP_BYTES_MAX,
-    PROTOCOL,
-    Info,
-    Sink,
-    name_below,
-    sink_of,
-)
+from magic_committer.filesystem.sink import PROTOCOL, Info, Sink
 
 _systems: weakref.WeakKeyDictionary[Sink, JobFileSystem] = weakref.WeakKeyDictionary()
 """What is kept for reading is kept once for all URLs of a block."""
@@ -58,14 +52,14 @@ class MagicUrls(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
         """The file system that a path is in, the path there, and what goes before its names. Raises
         OptionError: no open block, or more than one, writes there."""
         path = self._strip_protocol(path)
-        sink = sink_of(path)
+        sink = sinks.sink_of(path)
         system = _systems.get(sink)
         if system is None:
             system = JobFileSystem(
-                sink, unique=False, read_through=False, keep_bytes_max=KEEP_BYTES_MAX
+                sink, unique=False, read_through=False, keep_bytes_max=sinks.KEEP_BYTES_MAX
             )
             _systems[sink] = system
-        name = name_below(sink.home.roots, path)
+        name = sinks.name_below(sink.home.roots, path)
         assert name is not None  # so the sink was found
         return system, name, sink.home.roots[0]
 

@@ -14,23 +14,19 @@
 When the JVM side of a task dies, its Python iterator *ends normally*: a task cannot tell the end of
 its input from a cut. Only the driver may publish: what Spark accepted, one result for each
 partition. Speculative losers and zombies change nothing, and need no lock.
-
-`write` holds the public functions (engines of `items`), `via` what Spark's own writer encodes,
-`source` the data source ``format("magic")``, of streams too, `java_session` a Spark without a Java.
 """
 
 try:
     import pyspark
 except ImportError as error:
     raise ImportError(
-        "magic_committer.spark needs PySpark: pip install 'magic-committer[spark]'",
-        name="pyspark",
+        "magic_committer.spark needs PySpark: pip install 'magic-committer[spark]'", name="pyspark"
     ) from error
 
 if (*map(int, pyspark.__version__.split(".")[:2]),) < (3, 5):
     raise ImportError(
-        "magic_committer.spark needs PySpark 3.5 or newer, and this is"
-        f" {pyspark.__version__}: pip install 'magic-committer[spark]'",
+        f"magic_committer.spark needs PySpark 3.5 or newer, and this is {pyspark.__version__}:"
+        " pip install 'magic-committer[spark]'",
         name="pyspark",
     )
 

@@ -1,28 +1,25 @@
-"""What all Spark calls have in common: what the user asked for, its job, and a Spark action that
-can be named, watched and cancelled.
-
-Invariants:
+"""What all Spark calls share: what the user asked for, its job, and a Spark action that can be
+named, watched and cancelled. Invariants:
 
 * The Spark action runs in a second thread, and the caller's thread waits in short steps. If the
   action ran in the caller's own thread, Ctrl-C would cancel it over the same connection that waits
   for the action: that fails, and the action would run on (PySpark 4.3).
-* Spark's UI names our Spark jobs. The caller's own description and tags are as before when the
-  action has ended.
+* Spark's UI names our Spark jobs; afterwards the caller's own description and tags are as before.
 * A look at how far an action is never fails it: Spark may forget its stages, or say nothing.
 * A worker is killed by SIGKILL or just stops: it runs no ``finally``, no signal handler, no
-  ``atexit``. So correctness needs nothing of a task after its attempt: the leftovers of an attempt
-  are invisible, and the driver's sweep finds them.
+  ``atexit``. So nothing needs a task after its attempt: the leftovers of an attempt are invisible,
+  and the driver's sweep finds them.
 
 Of streams: Spark runs a batch again when it is not sure that it was written.
 
-* Each run of a batch is a job of its own. Whether a batch is published is decided by the ledger of
-  its query, at the destination (`magic_committer.StreamBatch`), and not by Spark's checkpoint.
-* A batch is named by its query's id, which stays the same as long as the checkpoint location does.
-* A killed driver aborts nothing. So the first batch after each start of a query, of either face,
-  aborts what earlier runs of the query have left running (`end_earlier_runs`), also those of
-  another driver that ran it in between. Of one driver, no two batches of a query run at once: it
-  hits no live run but another driver's, which fails then, and is right to. Later batches do not
-  look: a driver that was paused and wakes would abort the one that took its place.
+* Each run of a batch is a job of its own. The ledger of its query at the destination
+  (`magic_committer.StreamBatch`), not Spark's checkpoint, decides whether a batch is published. A
+  query's id stays the same as long as the checkpoint location does.
+* A killed driver aborts nothing. So the first batch after each start of a query aborts what earlier
+  runs of it have left running (`end_earlier_runs`), also those of another driver that ran it in
+  between. Of one driver, no two batches of a query run at once: it hits no live run but another
+  driver's, which fails then, and is right to. Later batches do not look: a driver that was paused
+  and wakes would abort the one that took its place.
 """
 
 from __future__ import annotations
@@ -33,10 +30,11 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from threading import Thread
 from typing import Any, TypeVar, cast
 
+import pyspark
 from pyspark import RDD, InheritableThread, SparkContext, TaskContext, cloudpickle
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -45,14 +43,8 @@ from pyspark.sql.utils import is_remote
 from magic_committer.api import start
 from magic_committer.commit.conflict import existing
 from magic_committer.committers.base import committer_for
-from magic_committer.engines.items import (
-    AcceptResult,
-    Engine,
-    ItemWriter,
-    TryResult,
-    commit_items,
-)
-from magic_committer.errors import DestinationExists, JobReport, MagicError
+from magic_committer.engines.items import AcceptResult, Engine, ItemWriter, Write, commit_items
+from magic_committer.errors import DestinationExists, JobReport, MagicError, OptionError
 from magic_committer.hadoop.paths import Destination
 from magic_committer.job import Job, Task
 from magic_committer.maintenance.api import abort_stream
@@ -71,7 +63,6 @@ from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import State
 from magic_committer.runtime import wiring
 from magic_committer.runtime.components import Progress, ProgressFunction
-from magic_committer.spark.types import needs
 
 logger = logging.getLogger("magic_committer")
 
@@ -82,8 +73,7 @@ LOOK_SECONDS = 1.0
 WAIT_SECONDS = 0.2
 """How long the caller's thread waits before it looks for Ctrl-C again."""
 CANCEL_SECONDS = 10.0
-"""How long a cancelled action may take to end. After that the job is aborted while it still
-runs."""
+"""How long a cancelled action may take to end; then the job is aborted while it still runs."""
 DESCRIPTION = "spark.job.description"
 """The local property that holds what Spark's UI calls a job."""
 
@@ -122,7 +112,6 @@ class Order:
         return is_ignore(self.mode)
 
     def start(self) -> Job:
-        """Start the job."""
         mode = "error" if self.ignores else cast(Mode | SparkMode, self.mode)
         return start(
             self.dest, mode=mode, committer=self.committer, accept="results", track="memory",
@@ -139,12 +128,7 @@ class Order:
 
 
 def write_job(
-    order: Order,
-    engine: Engine,
-    fn: Callable[[Task, Any], object],
-    *,
-    caller: str = "",
-    bytes_max: int = 0,
+    order: Order, engine: Engine, fn: Write, caller: str = "", bytes_max: int = 0
 ) -> JobReport:
     """Run one job from start to end, of a function for the rows of each of Spark's tasks."""
     try:
@@ -153,7 +137,7 @@ def write_job(
             # As Spark pickles results: classes of the driver's own program travel too.
             dumps = cast(Callable[[Any], bytes], cloudpickle.dumps)
             work = ItemWriter(job, fn, caller, bytes_max, spark_attempt, dumps)
-            return commit_items(job, engine, work, batch=order.batch)
+            return commit_items(engine, work, batch=order.batch)
     except DestinationExists:
         if not order.ignores:  # else: the data came after our first look
             raise
@@ -162,6 +146,21 @@ def write_job(
         job_id="", uuid="", dest=order.url, mode=mode_of(order.mode, ignore=True), outcome="",
         state=str(State.ABSENT), skipped=True,
     )  # fmt: skip
+
+
+def release() -> tuple[int, int]:
+    """Which PySpark this is: (4, 3)."""
+    major, minor, *_ = pyspark.__version__.split(".")
+    return int(major), int(minor)
+
+
+def needs(least: tuple[int, int], what: str, hint: str) -> None:
+    """Say so where this PySpark is too old for something (`OptionError`)."""
+    if release() < least:
+        raise OptionError(
+            f"{what} needs Spark {least[0]}.{least[1]} or newer, and this is {pyspark.__version__}",
+            hint=hint,
+        )
 
 
 def register(spark: SparkSession) -> None:
@@ -192,8 +191,7 @@ def register(spark: SparkSession) -> None:
 
 def warn_of_idle_kill(conf: Any) -> None:
     """Warn where Spark kills workers that send nothing for a while, as ours do at the end."""
-    key = "spark.python.worker.killOnIdleTimeout"
-    if conf.get(key, None) == "true":
+    if conf.get(key := "spark.python.worker.killOnIdleTimeout", None) == "true":
         told = "%s is on: Spark may kill tasks while they upload. Turn it off if tasks are killed"
         logger.warning(told, key)
 
@@ -203,24 +201,21 @@ def warn_of_idle_kill(conf: Any) -> None:
 QUERY_PROPERTY = "sql.streaming.queryId"
 """The local property of a stream's tasks, and of the driver's thread, that is its query's id."""
 RUN_PROPERTY = "spark.jobGroup.id"
-"""The same for the id of the run, another one after each start: Spark cancels a query's jobs by
-it."""
+"""The same for the id of the run, another one after each start."""
 LOOKED_MAX = 1000
 """Runs of queries that a process remembers to have looked for earlier ones."""
 
 
 def checkpoint_of(df: DataFrame, batch: StreamBatch) -> str:
-    """Give what all runs of a batch's query have in common: its name, and where its checkpoint is.
-    A copied checkpoint has the query id of its original, and other rows. Spark Connect does not say
-    where the checkpoint is; there the name is all."""
+    """What all runs of a batch's query share: its name, and where its checkpoint is. (A copied one
+    has the query id of its original, and other rows.) Spark Connect does not say where that is."""
     name = f"query:{batch.query}"
     if not (query_id := local_property(df, QUERY_PROPERTY)):
         return name  # the rows of a batch, and no function of foreachBatch: the caller counts
-    spark = df.sparkSession
     # The session of a batch is a copy; only what all sessions share knows the query.
+    spark: Any = df.sparkSession
     queries = spark._jsparkSession.sharedState().activeStreamingQueries()
-    java = cast(Any, spark._jvm).java
-    query = queries.get(java.util.UUID.fromString(query_id))
+    query = queries.get(spark._jvm.java.util.UUID.fromString(query_id))
     return name if query is None else f"{name} at {query.resolvedCheckpointRoot()}"
 
 
@@ -235,11 +230,8 @@ def end_earlier_runs(
     dest: str, checkpoint: str, s3: S3Options | None, options: Options | None, run: str = ""
 ) -> None:
     """Abort the jobs that earlier runs of a query have left running, once in this process for each
-    ``run``. "": nobody tells which run it is, or this process has only one."""
+    ``run``. "": nobody says which run it is, or this process has only one."""
     abort_stream(dest, checkpoint, s3=s3, options=options)
-
-
-# A Spark action -----------------------------------------------------------------------------------
 
 
 def run_action(spark: Any, job: Job, action: Callable[[], T], progress: ProgressFunction) -> T:
@@ -266,16 +258,15 @@ def run_action(spark: Any, job: Job, action: Callable[[], T], progress: Progress
             next(watch, None)
             thread.join(WAIT_SECONDS)
     except BaseException as error:
-        cancel = spark.cancelJobsWithTag if classic else spark.interruptTag
-        _cancel(thread, partial(cancel, tag), error)
+        _cancel(thread, spark.cancelJobsWithTag if classic else spark.interruptTag, tag, error)
         raise
     return ended.result()
 
 
 @contextmanager
 def _named(spark: Any, classic: bool, tag: str, description: str) -> Iterator[None]:
-    """Give Spark's jobs of this thread a tag, and in classic Spark a description. Afterwards all is
-    as before: where PySpark does not pin threads, this thread shares the JVM's with others."""
+    """Give Spark's jobs of this thread a tag, and in classic Spark a description, within a block:
+    where PySpark does not pin threads, this thread shares the JVM's with others."""
     before = spark.getLocalProperty(DESCRIPTION) if classic else None
     (spark.addJobTag if classic else spark.addTag)(tag)
     if classic:
@@ -288,11 +279,11 @@ def _named(spark: Any, classic: bool, tag: str, description: str) -> Iterator[No
             spark.setLocalProperty(DESCRIPTION, before)
 
 
-def _cancel(thread: Thread, cancel: Callable[[], object], why: BaseException) -> None:
+def _cancel(thread: Thread, cancel: Callable[[str], object], tag: str, why: BaseException) -> None:
     """Cancel an action, several times: it may be about to submit another Spark job."""
     for _ in range(int(CANCEL_SECONDS / WAIT_SECONDS)):
         try:
-            cancel()
+            cancel(tag)
         except Exception as refused:
             why.add_note(f"the Spark action could not be cancelled: {refused}")
             return
@@ -303,8 +294,8 @@ def _cancel(thread: Thread, cancel: Callable[[], object], why: BaseException) ->
 
 
 def _watch(spark: SparkContext, tag: str, progress: ProgressFunction) -> Iterator[None]:
-    """Report how many tasks of an action have ended well, as far as Spark says, when the next value
-    is drawn, `LOOK_SECONDS` after the last look."""
+    """Report how many tasks of an action have ended well, when the next value is drawn,
+    `LOOK_SECONDS` after the last look."""
     report = wiring.harmless(progress)
     tracker, before, looked = spark.statusTracker(), -1, time.monotonic()
     while True:
@@ -315,28 +306,22 @@ def _watch(spark: SparkContext, tag: str, progress: ProgressFunction) -> Iterato
         try:
             # PySpark's own tracker knows no tags.
             jobs = map(tracker.getJobInfo, spark._jsc.sc().statusTracker().getJobIdsForTag(tag))
-            stages = [
-                tracker.getStageInfo(number) for job in jobs if job for number in job.stageIds
-            ]
+            numbers = [number for job in jobs if job for number in job.stageIds]
+            stages = [stage for stage in map(tracker.getStageInfo, numbers) if stage]
         except Exception:  # of py4j or of a restricted Spark: nobody needs the look
             logger.debug("Spark does not say how far it is", exc_info=True)
             return
-        done = sum(one.numCompletedTasks for one in stages if one)
-        total = sum(one.numTasks for one in stages if one)
+        done = sum(one.numCompletedTasks for one in stages)
+        total = sum(one.numTasks for one in stages)
         if done != before and total:
             report(Progress("write", done, total, "tasks"))
         before = done
 
 
-# In a task ----------------------------------------------------------------------------------------
-
-
 def spark_attempt(job: Job, number: int = 0) -> Task:
-    """The attempt that this process runs. Its task is the partition. Its name is one that Spark
-    gives only once: stage, partition and attempt number repeat when a stage runs again;
-    ``taskAttemptId`` does not."""
-    context = TaskContext.get()
-    if context is None:
+    """The attempt that this process runs, of the task that its partition is. A ``taskAttemptId``
+    comes only once; stage, partition and attempt number repeat when a stage runs again."""
+    if (context := TaskContext.get()) is None:
         raise MagicError("this is not a Spark task")
     return job._sole_task(str(context.partitionId()), f"t{context.taskAttemptId()}")
 
@@ -344,13 +329,8 @@ def spark_attempt(job: Job, number: int = 0) -> Task:
 def run_rdd(
     rdd: RDD[Any], progress: ProgressFunction, work: ItemWriter, accept: AcceptResult
 ) -> Iterable[str]:
-    """The engine that Spark's RDDs are: an item is the rows of a partition, and ``work`` is called
-    once for each attempt of each."""
-
-    def attempt(rows: Iterable[Any]) -> list[TryResult]:
-        return [work(0, rows)]
-
-    action = rdd.mapPartitions(attempt).collect
+    """The engine that Spark's RDDs are: an item is the rows of a partition."""
+    action = rdd.mapPartitions(lambda rows: [work(0, rows)]).collect
     for number, one in enumerate(run_action(rdd.context, work.job, action, progress)):
         accept(number, one)
     return map(str, range(rdd.getNumPartitions()))

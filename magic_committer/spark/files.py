@@ -1,27 +1,37 @@
-"""`FrameFiles`: how the rows of a DataFrame become files: which, under which names, of which rows.
-
-Invariants:
+"""Which files the rows of a DataFrame become, under which names. Invariants:
 
 * A `FrameFiles` is a value: immutable, and pickled into each task. `FrameFiles.plan` checks all
   that can be checked before a job is started, and encodes an empty file as a trial. It needs no
   session.
-* Rows come in record batches, whose columns are told by position. `prepare` changes a DataFrame so
+* Rows come in record batches, whose columns are known by position. `prepare` changes a DataFrame so
   that the JVM does what only the JVM knows exactly: the text of partition values, rows as CSV or
   JSON; and sorts it, so that a task has one file open at a time.
 * Where no plan can be changed (``prepared=False``: a data source), rows of many partitions come
-  mixed. At most `OPEN_FILES_MAX` files are then open; the one that was used least recently is
-  closed, and its partition gets another file when it comes again.
+  mixed, and `value_text` makes the text of the types of which Java's is certain; others are refused
+  before the job. At most `OPEN_FILES_MAX` files are then open; the one that was used least recently
+  is closed, and its partition gets another file when it comes again.
 * A task without rows writes nothing. Names are told by partition, and by number within a directory.
+* A partition's path is Spark's own, letter for letter: Spark escapes some ASCII characters and no
+  others. Null and the empty text are one partition. So a table that Spark began can be continued
+  here, and the other way round.
+* Each row goes to exactly one partition, and rows of a partition keep their order. They hold no
+  memory of others: those of a rare partition may wait until a task's end.
 """
 
 from __future__ import annotations
 
+import datetime
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any
+from zoneinfo import ZoneInfo
 
+import numpy
+from pyspark.sql import DataFrame, functions
 from pyspark.sql import types as spark_types
 from pyspark.sql.types import StructType
 
@@ -29,18 +39,13 @@ from magic_committer.engines.items import whole_number
 from magic_committer.errors import OptionError, WrongType
 from magic_committer.job import Task
 from magic_committer.spark.formats import FORMATS, Conf, FileEncoder
-from magic_committer.spark.partitioning import CERTAIN, Partitioning, resolve
 from magic_committer.spark.types import NEVER, VariantType, is_months
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 OPEN_FILES_MAX = 8
-"""How many files a task has open at a time where rows of many partitions come mixed. Each takes the
+"""Files that a task has open at a time where rows of many partitions come mixed. Each takes the
 memory of an upload and of two row groups."""
 FILES_PER_TASK_MAX = 100_000
-"""How many files a task may write. More are a mistake in ``partition_by`` or
-``max_records_per_file``, and would cost three requests each."""
+"""More files of a task are a mistake in ``partition_by`` or ``max_records_per_file``."""
 
 CASE_SENSITIVE = "spark.sql.caseSensitive"
 TIME_ZONE = "spark.sql.session.timeZone"
@@ -49,11 +54,28 @@ ENCODED_BY_JVM = frozenset({"csv", "json"})
 """Formats whose rows the JVM encodes: they need a DataFrame that can be prepared."""
 
 
+DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+"""The value in the path of null and of the empty text."""
+ESCAPED = frozenset([*map(chr, range(1, 0x20)), "\x7f", *"\"#%'*/:=?\\{[]^"])
+"""What Spark escapes in a partition's path: ``ExternalCatalogUtils.charToEscape``."""
+
+CERTAIN = (
+    spark_types.StringType,
+    spark_types.BooleanType,
+    spark_types.IntegralType,
+    spark_types.DecimalType,
+    spark_types.DateType,
+    spark_types.TimestampType,
+    spark_types.TimestampNTZType,
+)
+"""Types of which `value_text` knows Java's text."""
+
+
 @dataclass(frozen=True)
 class FrameFiles:
-    """How the rows of a DataFrame become files. ``data``, ``parts`` and ``sort`` are places in the
-    DataFrame: of the columns that files hold, of the partition columns, and of those that a file is
-    sorted by. ``max_records_per_file`` 0: no limit."""
+    """How the rows of a DataFrame become files. ``data``, ``parts`` and ``sort`` are places of its
+    columns: of those that files hold, of the partition columns, of those that a file is sorted by.
+    ``max_records_per_file`` 0: no limit."""
 
     encoder: FileEncoder
     partitioning: Partitioning
@@ -76,9 +98,8 @@ class FrameFiles:
         conf: Conf,
         prepared: bool = True,
     ) -> FrameFiles:
-        """Plan files, and check all that can be checked: what cannot be written raises
-        `OptionError`, `WrongType`, or what pyarrow raises for options that it does not know.
-        ``prepared``: batches will come of the DataFrame that `prepare` gives, else in any order."""
+        """Plan files. What cannot be written raises `OptionError`, `WrongType`, or pyarrow's error.
+        ``prepared``: batches will come of the DataFrame that `prepare` gives."""
         name = format_name(format)
         names = spark_schema.names
         exact = conf(CASE_SENSITIVE) == "true"
@@ -97,20 +118,20 @@ class FrameFiles:
                 f"format {name!r} is encoded by the JVM, which a data source cannot ask for",
                 hint=f"Call write_dataframe(df, dest, {name!r})",
             )
-        for field in spark_schema:
-            if not prepared and is_months(field.dataType):
-                raise OptionError(
-                    f"column {field.name}: a year-month interval cannot be written here",
-                    hint="Call write_dataframe, or cast it to a number of months",
-                )
+        months = [field.name for field in spark_schema if is_months(field.dataType)]
+        if months and not prepared:
+            raise OptionError(
+                f"column {months[0]}: a year-month interval cannot be written here",
+                hint="Call write_dataframe, or cast it to a number of months",
+            )
         refuse_partitions([spark_schema[place] for place in parts], len(names), prepared)
         data = [place for place in range(len(names)) if place not in parts]
         kinds = StructType([spark_schema[place] for place in data])
         encoder = FORMATS[name](kinds, options, conf)
         encoder.without_rows()  # a trial: what the format does not have is told now
         places = tuple(range(len(parts))) if prepared else tuple(parts)  # prepared: in front
-        zone = conf(TIME_ZONE) or "UTC"
-        partitioning = Partitioning(tuple(partition_by), places, zone)  # as the user spells it
+        # The names as the user spells them.
+        partitioning = Partitioning(tuple(partition_by), places, conf(TIME_ZONE) or "UTC")
         if (rows := max_records_per_file) is None:
             rows = max(0, int(conf("spark.sql.files.maxRecordsPerFile") or 0))
         else:
@@ -121,8 +142,6 @@ class FrameFiles:
     def prepare(self, df: DataFrame) -> tuple[DataFrame, FrameFiles]:
         """Give the DataFrame whose batches the tasks get, and the files with what only its session
         knows. No Spark job runs."""
-        from pyspark.sql import functions
-
         # By number: mapInArrow looks columns up by name, and reads a dot in a name as a path.
         names = df.columns
         numbered = df.toDF(*(f"c{number}" for number in range(len(names))))
@@ -160,8 +179,7 @@ class FrameFiles:
             raise
 
     def write_empty(self, task: Task) -> None:
-        """Write the file of a DataFrame without rows, where Spark writes one: not where there are
-        partition columns."""
+        """Write the file of a DataFrame without rows; none where there are partition columns."""
         if not self.parts:
             with task.open(f"part-00000{self.encoder.extension}", unique=True) as file:
                 file.write(self.encoder.without_rows())
@@ -223,9 +241,6 @@ class _OpenFiles:
         self.open.pop(directory).end.close()
 
 
-# Checks -------------------------------------------------------------------------------------------
-
-
 def format_name(format: object, known: Iterable[str] = FORMATS, where: str = "here") -> str:
     """The name of a format, in lower case; `WrongType`, `OptionError`: there is no such format."""
     if not isinstance(format, str):
@@ -261,7 +276,6 @@ def refuse_partitions(
     for field in fields:
         kind = field.dataType
         name = kind.simpleString()
-        why = hint = ""
         if not isinstance(kind, spark_types.AtomicType) or isinstance(kind, (VariantType, *NEVER)):
             why = f"has the type {name}, which no path can tell"
             hint = "Make a column of text or numbers of it"
@@ -271,5 +285,104 @@ def refuse_partitions(
         elif not prepared and not isinstance(kind, CERTAIN):
             why = f"has the type {name}, whose text only the JVM knows"
             hint = "Cast it to string before, or call write_dataframe"
-        if why:
-            raise OptionError(f"partition_by: the column {field.name!r} {why}", hint=hint)
+        else:
+            continue
+        raise OptionError(f"partition_by: the column {field.name!r} {why}", hint=hint)
+
+
+# Partitions ---------------------------------------------------------------------------------------
+
+
+def path_element(column: str, text: str | None) -> str:
+    """The directory of one column and value, escaped as Spark does: ``day=2026-11-21``."""
+
+    def escape(text: str) -> str:
+        return "".join(f"%{ord(one):02X}" if one in ESCAPED else one for one in text)
+
+    return f"{escape(column)}={escape(text) if text else DEFAULT_PARTITION}"
+
+
+def value_text(value: Any, zone: str) -> str | None:
+    """The text that Spark's cast to string gives for a value of one of the `CERTAIN` types, as
+    pyarrow gives it; an instant's in the session's time zone."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime.datetime):
+        if value.tzinfo is not None:
+            value = value.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+        text = str(value.isoformat(sep=" "))
+        return text.rstrip("0") if value.microsecond else text
+    if isinstance(value, datetime.date):
+        return str(value.isoformat())
+    return format(value, "f") if isinstance(value, Decimal) else str(value)
+
+
+def resolve(names: Sequence[str], columns: Sequence[str], *, exact: bool, what: str) -> list[int]:
+    """The places of the columns that an argument names. ``exact``: upper and lower case differ."""
+    if isinstance(names, str):
+        raise WrongType(f"{what} is a list of column names", hint=f"Pass {what}=[{names!r}]")
+    fold: Callable[[str], str] = str if exact else str.casefold
+    places = {fold(column): number for number, column in enumerate(columns)}
+    found: list[int] = []
+    for name in names:
+        if not isinstance(name, str):
+            raise WrongType(f"{what} is a list of column names, not of {type(name).__name__}")
+        if (place := places.get(fold(name))) is None:
+            hint = f"There are {', '.join(columns)}"
+            raise OptionError(f"{what}: there is no column {name!r}", hint=hint)
+        if place in found:
+            raise OptionError(f"{what} names the column {columns[place]!r} twice")
+        found.append(place)
+    return found
+
+
+@dataclass(frozen=True)
+class Partitioning:
+    """The partition columns of a job, in the order of the path, and their places in the batches
+    that a task gets. ``zone`` is the time zone of instants."""
+
+    columns: tuple[str, ...] = ()
+    places: tuple[int, ...] = ()
+    zone: str = "UTC"
+
+    def split(self, batch: Any) -> Iterator[tuple[str, Any]]:
+        """Split a record batch: the directory of each partition in it (``"a=1/b=2/"``; ``""`` where
+        there are no partition columns), and its rows, without the partition columns. A directory
+        comes once, and the rows keep their order."""
+        if not self.columns:
+            yield "", batch
+            return
+        codes = numpy.zeros(batch.num_rows, dtype=numpy.int64)
+        parts = []
+        for column, place in zip(self.columns, self.places, strict=True):
+            elements, numbers = self._elements(column, batch.column(place))
+            parts.append((elements, numbers))
+            # Numbered anew after each column: the product of many would outgrow 64 bits.
+            codes = numpy.unique(codes * len(elements) + numbers, return_inverse=True)[1]
+        rows = batch.select([n for n in range(batch.num_columns) if n not in self.places])
+        starts = numpy.flatnonzero(numpy.diff(codes, prepend=-1))
+        order = numpy.arange(batch.num_rows)
+        mixed = len(starts) > len(numpy.unique(codes))
+        if mixed:  # a partition comes again
+            order = numpy.argsort(codes, kind="stable")
+            starts = numpy.flatnonzero(numpy.diff(codes[order], prepend=-1))
+        for start, end in pairwise([*starts.tolist(), batch.num_rows]):
+            path = "/".join(elements[numbers[order[start]]] for elements, numbers in parts)
+            # A slice keeps the whole batch in memory, as long as its few rows wait.
+            copied = mixed or (end - start) * 2 < batch.num_rows
+            mine = rows.take(order[start:end]) if copied else rows.slice(start, end - start)
+            yield f"{path}/", mine
+
+    def _elements(self, column: str, values: Any) -> tuple[list[str], Any]:
+        """The distinct path elements of a column, and for each row the number of its own. Null and
+        the empty text are one element; so are two instants of one wall clock."""
+        encoded = values.dictionary_encode(null_encoding="encode")
+        known: dict[str, int] = {}
+        numbers = [
+            known.setdefault(path_element(column, value_text(value, self.zone)), len(known))
+            for value in encoded.dictionary.to_pylist()
+        ]
+        rows = encoded.indices.to_numpy(zero_copy_only=False)
+        return list(known), numpy.array(numbers, dtype=numpy.int64)[rows]

@@ -26,9 +26,14 @@ from difflib import get_close_matches
 from functools import partial
 from io import BytesIO
 from math import exp
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from types import SimpleNamespace
+from typing import Any, ClassVar, Protocol
 
+import numpy
+import pyarrow
 import pyspark
+from pyarrow import compute, ipc, parquet
+from pyspark.sql import Column, DataFrame, functions
 from pyspark.sql import types as spark_types
 from pyspark.sql.types import StructType
 
@@ -42,43 +47,34 @@ from magic_committer.spark.types import (
     Refusals,
     TimeType,
     VariantType,
-    as_months,
     file_schema,
     inside,
     is_months,
 )
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
 ROW_GROUP_BYTES = 32 * 1024**2
-"""Bytes of Arrow data that a task gathers before it writes a row group, unless an option of the
-format says another number."""
+"""Bytes of Arrow data that a task gathers for a row group, unless an option says another number."""
 ROW_GROUP_BYTES_MAX = 1024**3
 """The largest ``parquet.block.size`` in bytes: a task holds two of them in memory."""
 DICTIONARY_BYTES_MAX = 1024**2
 """Bytes of a column's dictionary at which pyarrow gives it up, unless an option says another."""
 SAMPLE_ROWS = 1_000
-"""Rows of the first row group that are looked at to see how many values a column has. A file with
-fewer rows is not looked at."""
-COMPRESSION_LEVEL = 6
-"""The level of gzip and deflate: zlib's own default, and Hadoop's."""
+"""Rows of the first row group that tell how many values a column has. Fewer tell nothing."""
 
 Conf = Callable[[str], str | None]
 """Reads a key of Spark's configuration; None: it is not set."""
 
 
 class FileEncoder(Protocol):
-    """How the rows of one schema become a file of a format. ``extension`` is what names end with:
-    ``.parquet``, ``.csv.gz``."""
+    """How the rows of one schema become a file. `begin` is a block that gets what adds a record
+    batch; the file itself stays open, and after an error in the block nothing uses it any more.
+    `prepare` gives the encoder with what only the session knows, and what the JVM makes of the
+    columns before a task gets them."""
 
     @property
     def extension(self) -> str: ...
-
-    def begin(self, file: Any) -> AbstractContextManager[Callable[[Any], None]]:
-        """A block that gets what adds a record batch. The file itself stays open; after an error
-        in the block nothing uses it any more."""
-        ...
+    def begin(self, file: Any) -> AbstractContextManager[Callable[[Any], None]]: ...
+    def prepare(self, df: DataFrame, columns: Sequence[str], names: Sequence[str]) -> Prepared: ...
 
     def without_rows(self) -> bytes:
         """The bytes of a file without rows."""
@@ -87,12 +83,9 @@ class FileEncoder(Protocol):
             pass
         return file.getvalue()
 
-    def prepare(
-        self, df: DataFrame, columns: list[str], names: Sequence[str]
-    ) -> tuple[FileEncoder, Sequence[str | Column]]:
-        """Give the encoder with what only the session knows, and what the JVM makes of the columns
-        before a task gets them: a name is a column as it is."""
-        ...
+
+Prepared = tuple[FileEncoder, Sequence[str | Column]]
+"""An encoder, and the columns that tasks get: by name as they are, or as the JVM makes them."""
 
 
 # Groups of rows -----------------------------------------------------------------------------------
@@ -100,8 +93,8 @@ class FileEncoder(Protocol):
 
 @dataclass(frozen=True)
 class ColumnFiles(FileEncoder):
-    """Files of groups of rows, encoded by pyarrow: by ``options`` of its writer. The metadata of
-    the Arrow ``schema`` are the keys of the footer."""
+    """Files of groups of rows, by a writer of pyarrow with its ``options``. The metadata of the
+    Arrow ``schema`` are the keys of the footer."""
 
     schema: Any
     options: Mapping[str, Any]
@@ -117,14 +110,14 @@ class ColumnFiles(FileEncoder):
             body.give_up(error)
             raise
 
-    def prepare(
-        self, df: DataFrame, columns: list[str], names: Sequence[str]
-    ) -> tuple[FileEncoder, Sequence[str | Column]]:
-        from pyspark.sql.functions import col
-
+    def prepare(self, df: DataFrame, columns: Sequence[str], names: Sequence[str]) -> Prepared:
+        # The JVM makes numbers of year-month intervals: pyarrow cannot read Arrow's.
         months = {field.name for field in df.schema if is_months(field.dataType)}
-        named = zip(columns, names, strict=True)
-        return self, [as_months(col(one)) if name in months else one for one, name in named]
+        month, named = spark_types.YearMonthIntervalType(1, 1), zip(columns, names, strict=True)
+        cast = (
+            functions.col(one).cast(month).cast("int") if n in months else one for one, n in named
+        )
+        return self, list(cast)
 
     @abstractmethod
     def writer(self, sink: Any, first: Any) -> Any:
@@ -176,8 +169,7 @@ class GroupedBody:
         self._encoding = wiring.pool.submit(partial(self._write_group, group))
 
     def _wait(self) -> None:
-        running = self._encoding
-        if running is not None:
+        if (running := self._encoding) is not None:
             try:
                 running.result()
             finally:
@@ -185,16 +177,12 @@ class GroupedBody:
                     self._encoding = None
 
     def _begun(self, first: Any) -> Any:
-        import pyarrow
-
         if self._writer is None:
             sink = pyarrow.PythonFile(self._file, mode="w")
             self._writer = self._encoder.writer(sink, first)
         return self._writer
 
     def _write_group(self, group: list[Any]) -> None:
-        import pyarrow
-
         schema = self._encoder.schema
         table = pyarrow.Table.from_batches(group).rename_columns(schema.names).cast(schema)
         group.clear()  # so that its memory is freed where the cast made other arrays
@@ -223,25 +211,21 @@ PARQUET_OPTIONS = {
 
 def parquet_files(schema: StructType, options: Mapping[str, Any], conf: Conf) -> ParquetFiles:
     """Plan Parquet files. Options: arguments of pyarrow's ParquetWriter, or Spark's."""
-    import pyarrow
-
     given = {PARQUET_OPTIONS.get(name.lower(), name): value for name, value in options.items()}
     size = given.pop(BLOCK_SIZE, None)
     group = ROW_GROUP_BYTES if size is None else _whole(BLOCK_SIZE, size)
-    for name in ("data_page_size", "dictionary_pagesize_limit"):
-        if isinstance(given.get(name), str):
-            given[name] = _whole(name, given[name])
-    if isinstance(given.get("use_dictionary"), str):
-        given["use_dictionary"] = given["use_dictionary"].lower() == "true"
+    for name, text in [(name, value) for name, value in given.items() if isinstance(value, str)]:
+        if name in ("data_page_size", "dictionary_pagesize_limit"):
+            given[name] = _whole(name, text)
+        elif name == "use_dictionary":
+            given[name] = text.lower() == "true"
     codec = given.get("compression") or conf(CODEC_CONF.format("parquet")) or "snappy"
     if isinstance(codec, str):  # pyarrow takes a codec for each column, too
         codec = _codec("Parquet", codec, PARQUET_CODECS)
     metadata = {ROW_METADATA: schema.json(), SPARK_VERSION: pyspark.__version__}
-    return ParquetFiles(
-        file_schema(schema, {}, duration=pyarrow.int64(), metadata=metadata),
-        {"store_decimal_as_integer": True, "write_page_index": True, **given, "compression": codec},
-        group,
-    )
+    kept = file_schema(schema, {}, duration=pyarrow.int64(), metadata=metadata)
+    as_spark = {"store_decimal_as_integer": True, "write_page_index": True}
+    return ParquetFiles(kept, {**as_spark, **given, "compression": codec}, group)
 
 
 def _codec(files: str, name: str, known: Mapping[str, Any], more: str = "") -> Any:
@@ -258,10 +242,9 @@ def _whole(name: str, value: Any) -> int:
         number = int(value)
     except (TypeError, ValueError):
         number = 0
-    if not 0 < number <= ROW_GROUP_BYTES_MAX:
-        raise OptionError(
-            f"{name} is {value!r}, not a number of bytes from 1 to {ROW_GROUP_BYTES_MAX}"
-        )
+    most = ROW_GROUP_BYTES_MAX
+    if not 0 < number <= most:
+        raise OptionError(f"{name} is {value!r}, not a number of bytes from 1 to {most}")
     return number
 
 
@@ -272,10 +255,8 @@ class ParquetFiles(ColumnFiles):
     extension = ".parquet"
 
     def writer(self, sink: Any, first: Any) -> Any:
-        from pyarrow.parquet import ParquetWriter
-
         options = self.options if first is None else self.options_for(first)
-        return ParquetWriter(sink, self.schema, **options)
+        return parquet.ParquetWriter(sink, self.schema, **options)
 
     def write_group(self, writer: Any, table: Any) -> None:
         # As one group: pyarrow would begin another one after 1,048,576 narrow rows.
@@ -283,54 +264,42 @@ class ParquetFiles(ColumnFiles):
 
     def options_for(self, first: Any) -> Mapping[str, Any]:
         """The writer's options: no dictionary for columns of too many values, unless the user
-        chose. pyarrow would begin each with a dictionary, and hash every value until it outgrows
-        its limit: for keys and measures half of the encoding, and a file a tenth larger."""
+        chose. pyarrow begins each column with a dictionary, and hashes every value until that
+        outgrows its limit: half and more of the encoding of keys and measures, and larger files."""
         chosen = "use_dictionary" in self.options or "column_encoding" in self.options
         if chosen or first.num_rows < SAMPLE_ROWS:
             return self.options
-        import numpy
-        from pyarrow.parquet import ParquetFile
-
         # At random, as data often has a period; always the same rows.
         generator = numpy.random.default_rng(0)
         sample = first.take(generator.choice(first.num_rows, SAMPLE_ROWS, False, shuffle=False))
-        leaves = [leaf for one in sample.columns for leaf in _leaves(one.combine_chunks())]
-        schema = ParquetFile(BytesIO(self.without_rows())).schema
+        schema = parquet.ParquetFile(BytesIO(self.without_rows())).schema
         limit = self.options.get("dictionary_pagesize_limit") or DICTIONARY_BYTES_MAX
         paths = [
             schema.column(number).path
-            for number, leaf in enumerate(leaves)
+            for number, leaf in enumerate(_leaves(sample.columns))
             if not _has_many_values(leaf, first.num_rows, limit)
         ]
         return {**self.options, "use_dictionary": paths or False}
 
 
-def _leaves(column: Any) -> Iterator[Any]:
-    """The columns of a Parquet file that a column becomes, in their order."""
-    from pyarrow import types
-
-    inner: Iterable[Any] = ()
-    if types.is_struct(column.type):
-        inner = column.flatten()
-    elif types.is_map(column.type):
-        inner = (column.keys, column.items)
-    elif types.is_list(column.type):
-        inner = (column.flatten(),)
-    else:
-        yield column
-    for one in inner:
-        yield from _leaves(one)
+def _leaves(columns: Iterable[Any]) -> Iterator[Any]:
+    """The columns of a file that a table's columns become, in their order."""
+    for column in columns:
+        one = column.combine_chunks() if isinstance(column, pyarrow.ChunkedArray) else column
+        if pyarrow.types.is_struct(one.type):
+            yield from _leaves(one.flatten())
+        elif pyarrow.types.is_map(one.type):
+            yield from _leaves((one.keys, one.items))
+        elif pyarrow.types.is_list(one.type):
+            yield from _leaves((one.flatten(),))
+        else:
+            yield one
 
 
 def _has_many_values(sample: Any, rows: int, dictionary_bytes_max: int) -> bool:
-    """Whether the dictionary of a column would be given up, or would save nothing.
-
-    If a column had just so many values as a dictionary can hold, all equally frequent, the sample
-    would hold a certain number of them. If it holds more, the column has more. Where some values
-    are more frequent than others the sample holds fewer, and the dictionary is tried.
-    """
-    from pyarrow import compute
-
+    """Whether the dictionary of a column would be given up, or would save nothing: whether the
+    sample has more values than if the column had as many as a dictionary can hold, all equally
+    frequent. Where some are more frequent it has fewer, and the dictionary is tried."""
     values = len(sample) - sample.null_count
     if not values:
         return False
@@ -358,14 +327,11 @@ class ArrowFiles(ColumnFiles):
     codecs: ClassVar = {"none": None, "uncompressed": None, "lz4": "lz4", "zstd": "zstd"}
 
     def writer(self, sink: Any, first: Any) -> Any:
-        from pyarrow import ipc
-
         return ipc.new_file(sink, self.schema, options=ipc.IpcWriteOptions(**self.options))
 
 
 FIRST_DAYS = -141_427
 """1582-10-15, the first day of the calendar that pyarrow counts by, from 1970."""
-FIRST_MICROSECONDS = FIRST_DAYS * 86_400_000_000
 
 
 @dataclass(frozen=True)
@@ -386,22 +352,20 @@ class OrcFiles(ColumnFiles):
     }
 
     def writer(self, sink: Any, first: Any) -> Any:
-        from pyarrow.orc import ORCWriter
+        from pyarrow import orc  # some builds of pyarrow lack it
 
-        writer = ORCWriter(sink, **self.options)
+        writer = orc.ORCWriter(sink, **self.options)
         writer.write(self.schema.empty_table())  # the schema, also where no rows come
         return writer
 
     def write_group(self, writer: Any, table: Any) -> None:
-        from pyarrow import types
-
-        for leaf in (leaf for one in table.columns for leaf in _leaves(one.combine_chunks())):
-            day = types.is_date32(leaf.type)
-            if not day and not types.is_timestamp(leaf.type):
+        for leaf in _leaves(table.columns):
+            day = pyarrow.types.is_date32(leaf.type)
+            if not day and not pyarrow.types.is_timestamp(leaf.type):
                 continue
             values = leaf.drop_null().view("int32" if day else "int64").to_numpy()
             why = ""
-            if (values < (FIRST_DAYS if day else FIRST_MICROSECONDS)).any():
+            if (values < (FIRST_DAYS if day else FIRST_DAYS * 86_400_000_000)).any():
                 why = "day before 1582-10-15: Java's readers take it for one of the Julian calendar"
             elif not day and ((values < 0) & (values % 1_000_000 != 0)).any():
                 why = "fraction of a second before 1970: Java's readers fail"
@@ -429,17 +393,17 @@ def column_files(
 LINE_CODECS: Mapping[str, tuple[str, Callable[[], Any] | None]] = {
     "none": ("", None),
     "uncompressed": ("", None),
-    "gzip": (".gz", partial(zlib.compressobj, COMPRESSION_LEVEL, wbits=16 + zlib.MAX_WBITS)),
+    "gzip": (".gz", partial(zlib.compressobj, wbits=16 + zlib.MAX_WBITS)),
     "bzip2": (".bz2", bz2.BZ2Compressor),
-    "deflate": (".deflate", partial(zlib.compressobj, COMPRESSION_LEVEL)),
+    "deflate": (".deflate", zlib.compressobj),
     "zstd": (".zst", None),
 }
-"""Compressions of lines: what their files' names end with, and what makes a compressor. That of
-zstd is a stream of pyarrow's."""
+"""Compressions of lines: how names end, and what makes a compressor; that of zstd is pyarrow's."""
 
 _LINES = ("lineSep", "encoding", "charset", "compression", "codec")
 _TIMES = ("dateFormat", "timestampFormat", "timestampNTZFormat", "timeFormat", "timeZone", "locale")
 OPTIONS: dict[str, tuple[str, ...]] = {
+    "parquet": ("compression", *sorted({*PARQUET_OPTIONS} - {"parquet.compression"})),
     "csv": (
         *(*_LINES, *_TIMES, "header", "sep", "delimiter", "quote", "quoteAll", "escape"),
         *("escapeQuotes", "charToEscapeQuoteEscaping", "nullValue", "emptyValue", "comment"),
@@ -450,14 +414,13 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "orc": ("compression",),
     "arrow": ("compression",),
 }
-"""The options of each format but Parquet, as Spark has them. Upper and lower case are the same."""
+"""The options of each format, as Spark has them, in any case; of Parquet also pyarrow's."""
 
 
 @dataclass(frozen=True)
 class TextFiles(FileEncoder):
     """Files of lines: of ``kind`` ``"csv"``, ``"json"`` or ``"text"``. ``options`` are for the
-    JVM's generator, ``codec`` is one of `LINE_CODECS`, ``header`` the first line, once the JVM has
-    made it."""
+    JVM's generator, ``codec`` is one of `LINE_CODECS`; the JVM makes the ``header``."""
 
     kind: str
     options: Mapping[str, str]
@@ -472,36 +435,39 @@ class TextFiles(FileEncoder):
 
     @contextmanager
     def begin(self, file: Any) -> Iterator[Callable[[Any], None]]:
-        import pyarrow
-        from pyarrow import compute
-
         end = pyarrow.scalar(self.line_end, pyarrow.large_binary())
         make = LINE_CODECS[self.codec][1]
-        sink: Any = _Packing(file, make and make())
+        packer = make() if make else None
+
+        def write(data: Any) -> None:
+            file.write(packer.compress(data) if packer else data)
+
         if self.codec == "zstd":
-            sink = pyarrow.CompressedOutputStream(pyarrow.PythonFile(sink, mode="w"), "zstd")
+            # pyarrow closes what it writes to, and the file stays open.
+            kept = SimpleNamespace(write=file.write, close=lambda: None, closed=False)
+            stream = pyarrow.CompressedOutputStream(pyarrow.PythonFile(kept, mode="w"), "zstd")
+            write = stream.write
         if self.header:
-            sink.write(self.header)
+            write(self.header)
 
         def add(batch: Any) -> None:
             """The first and only column is lines. Null is an empty one."""
             if batch.num_rows:
                 lines = batch.column(0).cast(pyarrow.large_string()).cast(pyarrow.large_binary())
                 one = pyarrow.ListArray.from_arrays([0, len(lines)], lines.fill_null(b""))
-                sink.write(compute.binary_join(one, end)[0].as_buffer())
-                sink.write(self.line_end)
+                write(compute.binary_join(one, end)[0].as_buffer())
+                write(self.line_end)
 
         yield add
-        sink.close()
+        if self.codec == "zstd":
+            stream.close()
+        elif packer:
+            file.write(packer.flush())
 
-    def prepare(
-        self, df: DataFrame, columns: list[str], names: Sequence[str]
-    ) -> tuple[FileEncoder, Sequence[str | Column]]:
-        """Give the encoder with its header, and the lines. The JVM tries the options on a row of
-        nulls."""
+    def prepare(self, df: DataFrame, columns: Sequence[str], names: Sequence[str]) -> Prepared:
+        """Lines, and the encoder with its header. The JVM tries the options on a row of nulls."""
         if self.kind == "text":
             return self, columns
-        from pyspark.sql import functions
 
         def line(columns: Iterable[Column]) -> Column:
             make = functions.to_csv if self.kind == "csv" else functions.to_json
@@ -512,41 +478,23 @@ class TextFiles(FileEncoder):
         header = line(functions.lit(name).alias(f"c{n}") for n, name in enumerate(names))
         one = df.sparkSession.range(0, 1, 1, 1)
         (row,) = one.select(nulls.alias("t"), header.alias("h")).collect()
-        encoder = self
-        if self.with_header:
-            encoder = replace(self, header=row.h.encode() + self.line_end)
+        first = row.h.encode() + self.line_end if self.with_header else b""
         named = zip(columns, names, strict=True)
-        return encoder, [line(functions.col(one).alias(name) for one, name in named)]
-
-
-class _Packing:
-    """A file that writes into another one, which it does not close, what a ``compressor`` makes of
-    it."""
-
-    closed = False
-
-    def __init__(self, file: Any, compressor: Any) -> None:
-        self._file = file
-        self._compressor = compressor
-
-    def write(self, data: Any) -> int:
-        self._file.write(self._compressor.compress(data) if self._compressor else data)
-        return len(data)
-
-    def flush(self) -> None:
-        """Nothing is held back here."""
-
-    def close(self) -> None:
-        if self._compressor:
-            self._file.write(self._compressor.flush())
+        return replace(self, header=first), [line(functions.col(c).alias(n) for c, n in named)]
 
 
 def text_files(kind: str, schema: StructType, options: Mapping[str, Any], conf: Conf) -> TextFiles:
     """Plan files of ``"csv"``, ``"json"`` or ``"text"``."""
     given = known_options(kind, options)
     if kind != "text":
-        for field in schema:
-            _refuse_types(kind, field)
+        # The types that Spark's own writer of this format refuses.
+        flat = spark_types.AtomicType | spark_types.NullType | spark_types.UserDefinedType
+        for path, of in (one for field in schema for one in inside(field.dataType, field.name)):
+            if isinstance(of, tuple(NEVER)) or (kind == "csv" and not isinstance(of, flat)):
+                raise OptionError(
+                    f"column {path}: the type {of.simpleString()} cannot be kept in {kind} files",
+                    hint="Cast it to string, or make text of it: to_json(...)",
+                )
     elif len(schema) != 1 or not isinstance(schema[0].dataType, spark_types.StringType):
         raise OptionError(
             f"a text file holds one column of strings, not {schema.simpleString()}",
@@ -565,17 +513,6 @@ def text_files(kind: str, schema: StructType, options: Mapping[str, Any], conf: 
         raise OptionError("lineSep is empty: lines could not be told apart")
     header = given.pop("header", "false").lower() == "true"
     return TextFiles(kind, given, line_end.encode(), codec, header)
-
-
-def _refuse_types(kind: str, field: spark_types.StructField) -> None:
-    """Refuse the types that Spark's own writer of this format refuses."""
-    flat = spark_types.AtomicType | spark_types.NullType | spark_types.UserDefinedType
-    for path, of in inside(field.dataType, field.name):
-        if isinstance(of, tuple(NEVER)) or (kind == "csv" and not isinstance(of, flat)):
-            raise OptionError(
-                f"column {path}: the type {of.simpleString()} cannot be kept in {kind} files",
-                hint="Cast it to string, or make text of it: to_json(...)",
-            )
 
 
 def meant(word: str, known: Mapping[str, str]) -> str:

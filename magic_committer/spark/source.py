@@ -7,19 +7,14 @@
 
 Spark runs a data source in processes of its own, each with a fresh copy of the writer: a planner
 that calls `MagicSource.writer`, the tasks, a process that commits, and another one that aborts.
-Invariants:
+Invariants, beside those of `EngineSink`, and of streams those of `driver`:
 
-* The planner starts the job last, when all that can be refused is refused: if `writer` raises,
-  Spark calls no ``abort``.
-* A message that is missing is a partition that is missing. The rest is `EngineSink`'s.
-
-Of a stream, beside what `driver` says:
-
-* Spark makes one writer in the planner, which starts the job, and another one in the process that
-  commits, out of a pickled source. That one starts nothing (`MagicSource.is_planner`).
-* The process that commits learns the job, and the id of the query, from the messages of the tasks.
-  If no task sent one, there is nothing to commit, and the abort finds the job by the checkpoint
-  location, of which the job's record holds a hash.
+* The planner starts the job last: if `writer` raises, Spark calls no ``abort``.
+* A message that is missing is a partition that is missing.
+* For a micro-batch Spark makes a second writer, in the process that commits, out of a pickled
+  source. That one starts nothing (`MagicSource.is_planner`): it learns the job, and the query's id,
+  from the tasks' messages. If no task sent one, there is nothing to commit, and the abort finds the
+  job by the checkpoint location, of which the job's record holds a hash.
 
 Spark gives a data source a dict of text, with its keys in lower case, and whether the save mode was
 "overwrite". So everything that `write_dataframe` accepts as an argument is an option here:
@@ -33,7 +28,6 @@ Spark gives a data source a dict of text, with its keys in lower case, and wheth
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -42,40 +36,26 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pyspark import TaskContext
 from pyspark.sql import datasource
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceReader,
-    WriterCommitMessage,
-)
 from pyspark.sql.types import StructType, TimestampType
 
 from magic_committer.engines.sink import EngineSink
 from magic_committer.errors import DestinationExists, MagicError, OptionError
 from magic_committer.maintenance.api import abort_stream
-from magic_committer.options import SECRET_FIELDS, Options, S3Options, mode_of
+from magic_committer.options import REPLACING, SECRET_FIELDS, Options, S3Options, mode_of
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.runtime.components import no_progress
-from magic_committer.spark.driver import (
-    QUERY_PROPERTY,
-    Order,
-    SaveMode,
-    end_earlier_runs,
-    spark_attempt,
-)
+from magic_committer.spark import driver
+from magic_committer.spark.driver import Order, SaveMode, logger, needs, spark_attempt
 from magic_committer.spark.files import TIME_ZONE, FrameFiles
-from magic_committer.spark.formats import OPTIONS, PARQUET_OPTIONS, meant
-from magic_committer.spark.types import needs
+from magic_committer.spark.formats import OPTIONS, meant
 from magic_committer.spark.write import schema_task
-
-logger = logging.getLogger("magic_committer")
 
 _StreamWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", object)
 """The writers of streams of Spark 4.0 accept rows only."""
-Messages = Sequence[WriterCommitMessage | None]
+Messages = Sequence[datasource.WriterCommitMessage | None]
 
 
-class MagicSource(DataSource):
+class MagicSource(datasource.DataSource):
     """The data source ``magic``. Spark makes it; users write ``format("magic")``."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -91,30 +71,27 @@ class MagicSource(DataSource):
         """The name of the format."""
         return "magic"
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> datasource.DataSourceArrowWriter:
         """Check the options, start the job. Called once for each write, in the planner."""
         said = read_options(self.options, overwrite)
         files = planned(said, schema)
         skips = said.ignores and said.finds_data()
-        sink = None if skips else EngineSink.begin(said.start())
-        return MagicWriter(said, files, sink)
+        return MagicWriter(said, files, None if skips else EngineSink.begin(said.start()))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
-        """Check the options; in the planner, start the job of a micro-batch. Called for each batch,
-        and again in the process that commits."""
+        """The same for a micro-batch; called again in the process that commits."""
         needs((4, 1), 'writeStream.format("magic")', "Call foreach_batch")
         said = read_options(self.options, overwrite, streams=True)
         files = planned(said, schema)
         if not said.checkpoint:
             raise OptionError(
-                "the stream has no checkpointLocation: a batch that is run again would be another"
-                " one",
+                "the stream has no checkpointLocation: a batch that is run again would be another",
                 hint='Write .option("checkpointLocation", "s3a://bucket/checkpoints/query"), one'
                 " for each query",
             )
         if not self.is_planner:
             return MagicWriter(said, files, None)
-        end_earlier_runs(said.dest, said.checkpoint, said.s3, said.options)
+        driver.end_earlier_runs(said.dest, said.checkpoint, said.s3, said.options)
         return MagicWriter(said, files, EngineSink.begin(said.start()))
 
     def schema(self) -> StructType:
@@ -125,16 +102,14 @@ class MagicSource(DataSource):
             " name the columns: CREATE TABLE t (id BIGINT) USING magic",
         )
 
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def reader(self, schema: StructType) -> Any:
         """Refuse: the files are plain files of their format."""
-        self.schema()
-        raise AssertionError
+        return self.schema()
 
 
 @dataclass(frozen=True)
-class WrittenPartition(WriterCommitMessage):
-    """What a task sends to the process that commits: its result; of a stream also the id of the
-    query, and the job."""
+class WrittenPartition(datasource.WriterCommitMessage):
+    """What a task sends to the process that commits; of a stream also its query and its job."""
 
     text: str = ""
     query: str = ""
@@ -142,7 +117,7 @@ class WrittenPartition(WriterCommitMessage):
 
 
 @dataclass
-class MagicWriter(DataSourceArrowWriter, _StreamWriter):  # type: ignore[misc]
+class MagicWriter(datasource.DataSourceArrowWriter, _StreamWriter):  # type: ignore[misc]
     """The writer of one job, of a batch or of a stream's micro-batch: plain data, pickled to the
     tasks and to the commit. There is no ``sink`` where the mode is "ignore" and there is data, nor
     in the process that commits a micro-batch: there messages name the job."""
@@ -155,14 +130,14 @@ class MagicWriter(DataSourceArrowWriter, _StreamWriter):  # type: ignore[misc]
         """Write one partition's files as pending uploads. Called in a task, for each attempt."""
         if self.sink is None:
             return WrittenPartition()
-        write = partial(self.files.write, batches=iterator)
-        if self.said.checkpoint is None:
-            return WrittenPartition(self.sink.attempt(spark_attempt, write))
-        context = TaskContext.get()
-        query = context.getLocalProperty(QUERY_PROPERTY) if context is not None else None
-        if not query:
-            raise MagicError(f"this task is not a stream's: it has no {QUERY_PROPERTY}")
-        return WrittenPartition(self.sink.attempt(spark_attempt, write), query, self.sink)
+        query = ""
+        if self.said.checkpoint is not None:
+            context = TaskContext.get()
+            query = (context and context.getLocalProperty(driver.QUERY_PROPERTY)) or ""
+            if not query:
+                raise MagicError(f"this task is not a stream's: it has no {driver.QUERY_PROPERTY}")
+        text = self.sink.attempt(spark_attempt, partial(self.files.write, batches=iterator))
+        return WrittenPartition(text, query, self.sink if query else None)
 
     def commit(self, messages: Messages, batchId: int | None = None) -> None:
         """Make all files visible; those of a micro-batch unless this or a later one has been
@@ -171,20 +146,17 @@ class MagicWriter(DataSourceArrowWriter, _StreamWriter):  # type: ignore[misc]
         texts = [message.text for message in sent]
         tasks = map(str, range(len(messages)))
         if batchId is not None:
-            if not sent:
+            if not sent or sent[0].sink is None:
                 told = f"no task has sent its result: batch {batchId} cannot be committed"
                 raise MagicError(told)
-            assert sent[0].sink is not None
             sent[0].sink.complete(texts, tasks, batch=StreamBatch(sent[0].query, batchId))
-            return
-        if self.sink is None:
-            return
-        try:
-            self.sink.complete(texts, tasks, last=partial(schema_task, self.files))
-        except DestinationExists:
-            if not self.said.ignores:  # else: the data came after our first look
-                raise
-            logger.info("mode 'ignore': there is data by now, nothing is written")
+        elif self.sink is not None:
+            try:
+                self.sink.complete(texts, tasks, last=partial(schema_task, self.files))
+            except DestinationExists:
+                if not self.said.ignores:  # else: the data came after our first look
+                    raise
+                logger.info("mode 'ignore': there is data by now, nothing is written")
 
     def abort(self, messages: Messages, batchId: int | None = None) -> None:
         """Make sure that nothing of the job becomes visible, unless it is decided."""
@@ -206,46 +178,37 @@ def planned(said: SourceOptions, schema: StructType) -> FrameFiles:
     for field in schema:
         if field.name.lower() not in named or not isinstance(field.dataType, TimestampType):
             continue
-        try:
-            ZoneInfo(zone)
-        except (ZoneInfoNotFoundError, ValueError, OSError):
+        why = (
+            "Spark does not tell a data source the session's time zone, in which its text would be"
+        )
+        hint = 'Say it: .option("timeZone", spark.conf.get("spark.sql.session.timeZone"))'
+        if zone:
             why = f"Python does not know the time zone {zone!r:.80}"
             hint = "Name a region like 'Europe/Berlin', or an offset like 'Etc/GMT-8' (that is"
             hint += " UTC+8). Or call write_dataframe, or partition by a column of text"
-            if not zone:
-                why = "Spark does not tell a data source the session's time zone, in which its"
-                why += " text would be"
-                hint = 'Say it: .option("timeZone", spark.conf.get("spark.sql.session.timeZone"))'
+        try:
+            ZoneInfo(zone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
             told = f"partition_by: {field.name!r} is a timestamp, and {why}"
             raise OptionError(told, hint=hint) from None
     return FrameFiles.plan(
-        schema,
-        said.file_format,
-        said.of_format or {},
-        partition_by=said.partition_by,
-        max_records_per_file=said.max_records_per_file,
-        conf={TIME_ZONE: zone or None}.get,
+        schema, said.file_format, said.of_format or {}, partition_by=said.partition_by,
+        max_records_per_file=said.max_records_per_file, conf={TIME_ZONE: zone or None}.get,
         prepared=False,
-    )
+    )  # fmt: skip
 
 
 # Options ------------------------------------------------------------------------------------------
 
-FORMAT_OPTIONS: Mapping[str, Sequence[str]] = {
-    "parquet": ("compression", *sorted({*PARQUET_OPTIONS} - {"parquet.compression"})),
-    **OPTIONS,
-}
-"""The options of each format. Of a format that is not named here: ``compression``."""
 CHECKPOINT = "checkpointLocation"
 """What Spark itself adds to the options of a stream."""
-REPLACES = ("replace", "replace_partitions")
 OWN = {
     **dict.fromkeys(("path", "fileFormat", "if_exists", "partition_by", "time_zone"), str),
     "max_records_per_file": int,
     "mark_success": bool,
     "committer": str,
 }
-"""The options that are not of a format, nor of a field, with the types of their values."""
+"""The options that are not of a format, nor of a field, with their types."""
 BY_FIELD = {"s3.": S3Options, "options.": Options}
 """What options are named by: ``s3.endpoint_url``, ``options.block_bytes``."""
 
@@ -265,11 +228,11 @@ class SourceOptions(Order):
 def read_options(
     given: Mapping[str, str], overwrite: bool, *, streams: bool = False
 ) -> SourceOptions:
-    """Read the options of a write, as Spark passes them, with keys in any case. `OptionError`: the
-    path is missing, an option is unknown, given twice, or has a value that cannot be used."""
+    """Read the options of a write, with keys in any case. `OptionError`: the path is missing, an
+    option is unknown, given twice, or has a value that cannot be used."""
     named = {_plain(key): value for key, value in given.items()}.get("fileformat", "parquet")
-    of_format = FORMAT_OPTIONS.get(named.lower(), ("compression",))
-    kinds = {**OWN, **dict.fromkeys((*of_format, *([CHECKPOINT] if streams else ())), str)}
+    of_format = OPTIONS.get(named.lower(), ("compression",))
+    kinds = {**OWN, **dict.fromkeys(of_format, str), **({CHECKPOINT: str} if streams else {})}
     for prefix, fields in BY_FIELD.items():
         kinds |= {prefix + name: kind for name, kind in get_type_hints(fields).items()}
     known = {_plain(name): name for name in kinds}
@@ -282,9 +245,8 @@ def read_options(
         if field in SECRET_FIELDS or (field == "endpoint_url" and "@" in text):
             raise _secret(key)
         if name in read:
-            raise OptionError(
-                f"option {key!r} is given twice, in two spellings", hint="Leave one out"
-            )
+            told = f"option {key!r} is given twice, in two spellings"
+            raise OptionError(told, hint="Leave one out")
         read[name] = _value(name, kinds[name], text)
 
     def fields_of(prefix: str) -> dict[str, Any]:
@@ -292,11 +254,12 @@ def read_options(
         return {name.removeprefix(prefix): read.pop(name) for name in names}
 
     if not read.get("path"):
-        how = "Write .save('s3://bucket/table'); in SQL: INSERT INTO t WITH"
-        how += " (path='s3://bucket/table') SELECT ... (Spark passes no options of CREATE TABLE on)"
         raise OptionError(
             'format("magic") has no path: it does not know where to write',
-            hint="Write .start('s3://bucket/table')" if streams else how,
+            hint="Write .start('s3://bucket/table')"
+            if streams
+            else "Write .save('s3://bucket/table'); in SQL: INSERT INTO t WITH"
+            " (path='s3://bucket/table') SELECT ... (Spark passes no options of CREATE TABLE on)",
         )
     return SourceOptions(
         dest=read.pop("path"),
@@ -328,7 +291,7 @@ def _mode(if_exists: str | None, overwrite: bool, streams: bool) -> str:
             "if_exists is not for streams: each batch comes where the earlier ones are",
             hint='Leave it out: a stream appends; .outputMode("complete") replaces',
         )
-    if (mode_of(if_exists, ignore=True) in REPLACES) == overwrite:
+    if (mode_of(if_exists, ignore=True) in REPLACING) == overwrite:
         return if_exists
     raise OptionError(
         f'.mode("{said}") and if_exists={if_exists!r} contradict each other: only overwriting'
@@ -383,16 +346,10 @@ def _tags(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(read.items())
 
 
-def _rows(text: str) -> int | None:
-    """As Spark's option: 0 and less means any number."""
-    number = int(text)
-    return number if number > 0 else None
-
-
 READERS: Mapping[Any, tuple[Callable[[str], Any], str]] = {
     "tags": (_tags, 'names and texts as JSON; write {"team": "data"}'),
     "partition_by": (_columns, 'names of columns; write a,b or, as JSON, ["a", "b"]'),
-    "max_records_per_file": (_rows, "a whole number"),
+    "max_records_per_file": (lambda text: max(0, int(text)) or None, "a whole number"),
     bool: (lambda text: {"true": True, "false": False}[text.strip().lower()], "true or false"),
     int: (int, "a whole number"),
     float: (float, "a number"),
@@ -407,6 +364,5 @@ def _value(name: str, kind: Any, text: str) -> Any:
             try:
                 return read(text)
             except (ValueError, LookupError):
-                told = f"option {name!r}: {text!r:.80} is not {wanted}"
-                raise OptionError(told) from None
+                raise OptionError(f"option {name!r}: {text!r:.80} is not {wanted}") from None
     return text

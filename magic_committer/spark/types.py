@@ -13,31 +13,13 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import pyspark
+import pyarrow
 from pyspark.sql import types as spark_types
 from pyspark.sql.types import DataType, DecimalType, StructType
 
 from magic_committer.errors import OptionError
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-
-
-def release() -> tuple[int, int]:
-    """Which PySpark this is: (4, 3)."""
-    major, minor, *_ = pyspark.__version__.split(".")
-    return int(major), int(minor)
-
-
-def needs(least: tuple[int, int], what: str, hint: str) -> None:
-    """Say so where this PySpark is too old for something (`OptionError`)."""
-    if release() < least:
-        raise OptionError(
-            f"{what} needs Spark {least[0]}.{least[1]} or newer, and this is {pyspark.__version__}",
-            hint=hint,
-        )
 
 
 class _Lacking(DataType):
@@ -74,22 +56,41 @@ NEVER: Refusals = {
 """What no format here keeps."""
 
 
+PLAIN: Mapping[type[DataType], Any] = {
+    spark_types.BooleanType: pyarrow.bool_(),
+    spark_types.ByteType: pyarrow.int8(),
+    spark_types.ShortType: pyarrow.int16(),
+    spark_types.IntegerType: pyarrow.int32(),
+    spark_types.LongType: pyarrow.int64(),
+    spark_types.FloatType: pyarrow.float32(),
+    spark_types.DoubleType: pyarrow.float64(),
+    spark_types.StringType: pyarrow.string(),
+    spark_types.CharType: pyarrow.string(),
+    spark_types.VarcharType: pyarrow.string(),
+    spark_types.BinaryType: pyarrow.binary(),
+    spark_types.DateType: pyarrow.date32(),
+    spark_types.TimestampType: pyarrow.timestamp("us", "UTC"),
+    spark_types.TimestampNTZType: pyarrow.timestamp("us"),
+    TimeType: pyarrow.time64("us"),
+    spark_types.YearMonthIntervalType: pyarrow.int32(),
+    spark_types.NullType: pyarrow.null(),
+    VariantType: pyarrow.struct([("value", pyarrow.binary()), ("metadata", pyarrow.binary())]),
+}
+"""The types that nest nothing and have no parameters, as Arrow's."""
+
+
 def file_schema(
     schema: StructType, refusals: Refusals, *, duration: Any = None, metadata: Any = None
 ) -> Any:
-    """The Arrow schema of files. ``refusals`` are the types that the format cannot keep, beside
-    those of `NEVER`; ``duration`` is the type of a day-time interval (Arrow's own by default)."""
-    import pyarrow
-
-    plain = {**_plain(), spark_types.DayTimeIntervalType: duration or pyarrow.duration("us")}
+    """The Arrow schema of files. ``refusals``: what the format cannot keep, beside `NEVER`;
+    ``duration``: the type of a day-time interval (Arrow's own by default)."""
+    plain = {**PLAIN, spark_types.DayTimeIntervalType: duration or pyarrow.duration("us")}
     for field in schema:
         for path, kind in inside(field.dataType, field.name):
             _refuse(kind, path, {**NEVER, **refusals}, tuple(plain))
             if is_months(kind) and kind is not field.dataType:
-                raise OptionError(
-                    f"column {path}: a year-month interval inside another type cannot be kept",
-                    hint="Make it a column of its own, or a number of months",
-                )
+                told = f"column {path}: a year-month interval inside another type cannot be kept"
+                raise OptionError(told, hint="Make it a column of its own, or a number of months")
 
     def made(kind: DataType) -> Any:
         if isinstance(kind, spark_types.UserDefinedType):
@@ -134,19 +135,13 @@ def is_months(kind: DataType) -> bool:
     return isinstance(kind, spark_types.YearMonthIntervalType)
 
 
-def as_months(column: Column) -> Column:
-    """A year-month interval as the number of its months. The JVM computes it."""
-    return column.cast(spark_types.YearMonthIntervalType(1, 1)).cast("int")
-
-
 def _refuse(kind: DataType, path: str, refusals: Refusals, known: tuple[type, ...]) -> None:
     """Refuse what the format cannot keep, and what nothing can."""
     name, advice, why = kind.simpleString(), "", ""
     if refused := next((one for one in refusals if isinstance(kind, one)), None):
         why, advice = f"the type {name} cannot be kept in this format", refusals[refused]
     elif isinstance(kind, StructType):
-        twice = sorted({name for name in kind.names if kind.names.count(name) > 1})
-        if twice:
+        if twice := sorted({name for name in kind.names if kind.names.count(name) > 1}):
             why = f"the struct has two fields of one name: {', '.join(twice)}"
         elif not kind.names:
             why = "a struct without fields cannot be kept"
@@ -159,29 +154,3 @@ def _refuse(kind: DataType, path: str, refusals: Refusals, known: tuple[type, ..
         why, advice = f"the type {name} is not known here", "Cast the column to another type"
     if why:
         raise OptionError(f"column {path}: {why}", hint=advice)
-
-
-def _plain() -> dict[type[DataType], Any]:
-    """The types that nest nothing and have no parameters, as Arrow's."""
-    import pyarrow as pa
-
-    return {
-        spark_types.BooleanType: pa.bool_(),
-        spark_types.ByteType: pa.int8(),
-        spark_types.ShortType: pa.int16(),
-        spark_types.IntegerType: pa.int32(),
-        spark_types.LongType: pa.int64(),
-        spark_types.FloatType: pa.float32(),
-        spark_types.DoubleType: pa.float64(),
-        spark_types.StringType: pa.string(),
-        spark_types.CharType: pa.string(),
-        spark_types.VarcharType: pa.string(),
-        spark_types.BinaryType: pa.binary(),
-        spark_types.DateType: pa.date32(),
-        spark_types.TimestampType: pa.timestamp("us", "UTC"),
-        spark_types.TimestampNTZType: pa.timestamp("us"),
-        TimeType: pa.time64("us"),
-        spark_types.YearMonthIntervalType: pa.int32(),
-        spark_types.NullType: pa.null(),
-        VariantType: pa.struct([("value", pa.binary()), ("metadata", pa.binary())]),
-    }

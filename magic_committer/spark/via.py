@@ -18,7 +18,6 @@ that it has. Then a second Spark job uploads the files, and our job commits. Inv
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import shutil
@@ -39,12 +38,8 @@ from magic_committer.engines.items import AcceptResult, ItemWriter, whole_number
 from magic_committer.errors import JobReport, MagicError, OptionError, WrongType
 from magic_committer.hadoop.paths import is_hidden
 from magic_committer.job import Task
-from magic_committer.spark.driver import Order, run_action, run_rdd, write_job
-from magic_committer.spark.files import CASE_SENSITIVE, format_name, refuse_hidden
-from magic_committer.spark.partitioning import resolve
-from magic_committer.spark.types import needs
-
-logger = logging.getLogger("magic_committer")
+from magic_committer.spark.driver import Order, logger, needs, run_action, run_rdd, write_job
+from magic_committer.spark.files import CASE_SENSITIVE, format_name, refuse_hidden, resolve
 
 FORMATS = ("avro", "csv", "json", "orc", "parquet", "text", "xml")
 """Spark's own formats whose output is files, and nothing but files."""
@@ -52,9 +47,8 @@ GROUP_BYTES = 1024**3
 """Bytes that a task uploads at most, unless one file has more: what a failed task does again."""
 GROUP_FILES = 500
 """Files that a task uploads at most."""
-
 OURS = {"mapreduce.fileoutputcommitter.algorithm.version": "1"}
-"""What the committer of Spark's writer is told, whatever the session says."""
+"""How the committer of Spark's writer works, whatever the session says."""
 REFUSED = ("path", *OURS)
 """Options that would lead Spark's writer elsewhere."""
 
@@ -89,11 +83,9 @@ def write_via(
         )
     needs((4, 1), "via=", "Call write_dataframe without it")
     exact = df.sparkSession.conf.get(CASE_SENSITIVE, None) == "true"
-
-    parts, sort = (
-        [df.columns[n] for n in resolve(names, df.columns, exact=exact, what=what)]
-        for names, what in ((partition_by, "partition_by"), (sort_by, "sort_by"))
-    )
+    columns = df.columns
+    parts = [columns[n] for n in resolve(partition_by, columns, exact=exact, what="partition_by")]
+    sort = [columns[n] for n in resolve(sort_by, columns, exact=exact, what="sort_by")]
     refuse_hidden(parts)
     if sort:
         quoted = (f"`{name.replace('`', '``')}`" for name in (*parts, *sort))
@@ -176,9 +168,11 @@ def scratch(folder: str, uuid: str) -> Iterator[str]:
 
 def encode(session: Any, writer: Any, url: str) -> tuple[int, int]:
     """Run Spark's own writer, on the driver. Give how many files and bytes its tasks counted."""
-    hint = "via= is tested with Spark 4.3 and its own spark.sql.sources.useV1SourceList. Leave via"
-    told = f"Spark {session.version} does not say how many files its writer wrote"
-    silent = MagicError(told, hint=f"{hint} out")
+    silent = MagicError(
+        f"Spark {session.version} does not say how many files its writer wrote",
+        hint="via= is tested with Spark 4.3 and its own spark.sql.sources.useV1SourceList. Leave"
+        " via out",
+    )
     # What `writer.save(url)` does. But that forgets the plan, which has the counts.
     try:
         command = writer._jwrite.saveCommand(session._jvm.scala.Some(url))
@@ -204,11 +198,11 @@ def listed(data: str, counted: tuple[int, int]) -> list[ViaFile]:
     """List what Spark's writer committed, without what is hidden. Refuse what is not what Spark's
     tasks ``counted``: files, bytes."""
     files = []
-    for path in Path(data).rglob("*"):
-        if path.is_file():
+    for path in sorted(Path(data).rglob("*")):
+        name = str(path.relative_to(data))
+        if path.is_file() and not is_hidden(name):
             seen = path.stat()
-            files.append(ViaFile(str(path.relative_to(data)), seen.st_size, seen.st_mtime_ns))
-    files = sorted(file for file in files if not is_hidden(file.name))
+            files.append(ViaFile(name, seen.st_size, seen.st_mtime_ns))
     there = (len(files), sum(file.size for file in files))
     if there != counted:
         raise MagicError(
@@ -229,28 +223,25 @@ def balanced(files: Sequence[ViaFile], tasks_min: int) -> list[list[ViaFile]]:
     return [falling[number::tasks] for number in range(tasks)]
 
 
-# In a task ----------------------------------------------------------------------------------------
-
-
 def upload_files(task: Task, groups: Iterable[tuple[str, list[ViaFile]]]) -> None:
     """Upload groups of files, each as it was listed; what changes meanwhile `put_file` refuses."""
-    for data, file in ((data, file) for data, group in groups for file in group):
-        path = f"{data}/{file.name}"
-        refuse_another(path, file)
-        task.put_file(path, final_name(file.name, task._job.uuid), unique=True)
-        refuse_another(path, file)
+    for data, group in groups:
+        for file in group:
+            path = f"{data}/{file.name}"
+            refuse_another(path, file)
+            task.put_file(path, final_name(file.name, task._job.uuid), unique=True)
+            refuse_another(path, file)
 
 
 def refuse_another(path: str, file: ViaFile) -> None:
     """Refuse what is not the file that was listed."""
     try:
         seen = os.stat(path)
-    except OSError as error:
-        found = f"{socket.gethostname()} sees none ({error})"
-    else:
-        found = f"{seen.st_size} bytes, changed at {seen.st_mtime_ns} ns"
         if (seen.st_size, seen.st_mtime_ns) == (file.size, file.mtime_ns):
             return
+        found = f"{seen.st_size} bytes, changed at {seen.st_mtime_ns} ns"
+    except OSError as error:
+        found = f"{socket.gethostname()} sees none ({error})"
     raise MagicError(
         f"{path} is not what Spark's writer left: {found}, planned were {file.size} bytes,"
         f" changed at {file.mtime_ns} ns",
@@ -260,6 +251,6 @@ def refuse_another(path: str, file: ViaFile) -> None:
 
 
 def final_name(name: str, uuid: str) -> str:
-    """The name that a file gets at the destination: the job's token takes the place of the UUID
-    that Spark draws for a write. (A name without one gets the token when it is opened.)"""
+    """The name at the destination: the job's token takes the place of the UUID that Spark draws for
+    a write. (A name without one gets the token when it is opened.)"""
     return _SPARKS_UUID.sub(rf"\g<1>mcj{uuid}", name, count=1)

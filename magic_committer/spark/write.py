@@ -1,7 +1,5 @@
 """`write_dataframe`, a DataFrame as files of a format; `foreach_batch`, micro-batches by it, each
-exactly once; `write_partitions`, an RDD as any bytes under any names.
-
-Invariants:
+exactly once; `write_partitions`, an RDD as any bytes under any names. Invariants:
 
 * All that can be checked is checked before the job starts (`FrameFiles.plan`): a mistake costs no
   Spark job, and leaves nothing at the destination.
@@ -13,10 +11,9 @@ Invariants:
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from pyspark import RDD
 from pyspark.sql import DataFrame
@@ -24,14 +21,7 @@ from pyspark.sql.utils import is_remote
 
 from magic_committer.commit.stream import tell_passed_over
 from magic_committer.engines import items
-from magic_committer.engines.items import (
-    AcceptResult,
-    ItemWriter,
-    RunReport,
-    TryResult,
-    refuse_lazy_function,
-    with_returned,
-)
+from magic_committer.engines.items import AcceptResult, ItemWriter, RunReport, TryResult
 from magic_committer.engines.sink import from_messages, to_message
 from magic_committer.errors import JobReport, OptionError, WrongType
 from magic_committer.job import Job, Task
@@ -40,24 +30,18 @@ from magic_committer.options import Options, S3Options, S3Place, s3_of
 from magic_committer.protocol.ledger import StreamBatch, hash_of
 from magic_committer.protocol.record import TaskCommit
 from magic_committer.runtime.components import ProgressFunction, no_progress
+from magic_committer.spark import driver
 from magic_committer.spark.driver import (
-    QUERY_PROPERTY,
-    RUN_PROPERTY,
     Order,
     SaveMode,
     checkpoint_of,
-    end_earlier_runs,
-    local_property,
+    needs,
     run_action,
-    run_rdd,
-    warn_of_idle_kill,
     write_job,
 )
-from magic_committer.spark.files import FrameFiles, format_name
-from magic_committer.spark.types import needs
-from magic_committer.spark.via import write_via
 
-logger = logging.getLogger("magic_committer")
+if TYPE_CHECKING:  # at run time within the calls: RDDs need no pyarrow, DataFrames do
+    from magic_committer.spark.files import FrameFiles
 
 Row = TypeVar("Row")
 WriteRows = Callable[[Task, Iterable[Row]], object]
@@ -91,26 +75,24 @@ def write_dataframe(
 
         report = write_dataframe(df, "s3://bucket/table", mode="append")
 
-    Each Spark partition with rows becomes a file, ``part-00007-mcj<uuid of the job>.parquet``;
-    with ``partition_by`` one in each directory that it has rows for. A DataFrame without rows
-    becomes one file that holds its schema; with ``partition_by``, none. Timestamps are stored in
-    UTC. All columns and all nested fields are stored as nullable, as Spark reads every file.
-
-    Repeatable: each call is another job.
+    Each Spark partition with rows becomes a file, ``part-00007-mcj<uuid of the job>.parquet``; with
+    ``partition_by`` one in each directory that it has rows for. A DataFrame without rows becomes
+    one file that holds its schema; with ``partition_by``, none. Timestamps are stored in UTC. All
+    columns and nested fields are stored as nullable, as Spark reads every file. Repeatable: each
+    call is another job.
 
     Args:
         df: any DataFrame of classic Spark or of Spark Connect, but not a stream.
         dest: ``s3://bucket/prefix``; or ``file:///directory``, which driver and executors share.
         format: ``"parquet"`` (default), ``"csv"``, ``"json"``, ``"text"`` (one column of strings),
-            ``"orc"`` or ``"arrow"``. Upper and lower case are the same.
+            ``"orc"`` or ``"arrow"``, in any case.
         mode: ``"error"`` (default) or ``"errorifexists"``, ``"append"``, ``"overwrite"``,
             ``"overwrite_partitions"``; ``"ignore"``: do nothing, and say so in ``report.skipped``.
             The words of `magic_committer.start` and any case do too.
         partition_by: columns whose values become directories, as in Spark:
             ``day=2026-11-21/city=K/part-….parquet``. The files do not hold them. Empty (default):
             no directories. Each task sorts its rows by them, so that one file is open at a time.
-        sort_by: columns by which the rows of each file are sorted, ascending; empty (default): as
-            they come.
+        sort_by: columns that the rows of each file are sorted by, ascending. Empty by default.
         max_records_per_file: rows after which another file is begun. None (default): as
             ``spark.sql.files.maxRecordsPerFile`` says, which has no limit by default.
         writer_options: for Parquet arguments of `pyarrow.parquet.ParquetWriter`, or Spark's, like
@@ -125,9 +107,8 @@ def write_dataframe(
         s3: the connection to the store; None (default): as the environment says. Its secrets do not
             travel to executors: there the environment, a profile or an instance role supplies them.
         committer, options, mark_success, place: as for `magic_committer.start`.
-        progress: as for `magic_committer.start`; it is called on the driver: while tasks run with
-            the number of those that have ended (phase ``"write"``; not with Spark Connect), and
-            during the commit.
+        progress: as for `magic_committer.start`; also called on the driver while tasks run, with
+            the number of those that have ended (phase ``"write"``; not with Spark Connect).
 
     Returns:
         What became of the job.
@@ -142,15 +123,15 @@ def write_dataframe(
 
         Otherwise as `magic_committer.start` and `magic_committer.Job.commit`.
     """
+    from magic_committer.spark.files import FrameFiles, format_name
+    from magic_committer.spark.via import write_via
+
     if not (isinstance(df, DataFrame) or hasattr(df, "mapInArrow")):
-        rdd = isinstance(df, RDD)
-        raise WrongType(
-            f"write_dataframe writes a DataFrame of Spark's, not {'an RDD' if rdd else type(df)!s}",
-            hint="Call write_partitions(rdd, dest, fn), whose fn writes the files; or make a"
-            " DataFrame: rdd.toDF()"
-            if rdd
-            else "Make one: spark.createDataFrame(rows)",
-        )
+        what, hint = str(type(df)), "Make one: spark.createDataFrame(rows)"
+        if isinstance(df, RDD):
+            what = "an RDD"
+            hint = "Call write_partitions(rdd, dest, fn); or make a DataFrame: rdd.toDF()"
+        raise WrongType(f"write_dataframe writes a DataFrame of Spark's, not {what}", hint=hint)
     if via is None:
         format_name(format)
     if df.isStreaming:
@@ -159,9 +140,8 @@ def write_dataframe(
             hint="Call it for each batch: df.writeStream.foreachBatch(...)",
         )
     checkpoint = None if batch is None else checkpoint_of(df, batch)
-    order = Order(
-        dest, mode, mark_success, s3_of(s3, place), options, progress, batch, checkpoint, committer
-    )
+    s3 = s3_of(s3, place)
+    order = Order(dest, mode, mark_success, s3, options, progress, batch, checkpoint, committer)
     if is_remote():
         needs((4, 0), "Spark Connect", "Call it in classic Spark")
     if via is not None:
@@ -169,16 +149,11 @@ def write_dataframe(
         return write_via(df, order, via, format, writer_options, partition_by, sort_by, rows)
     conf = df.sparkSession.conf
     planned = FrameFiles.plan(
-        df.schema,
-        format,
-        writer_options or {},
-        partition_by=partition_by,
-        sort_by=sort_by,
-        max_records_per_file=max_records_per_file,
-        conf=lambda key: conf.get(key, None),
-    )
+        df.schema, format, writer_options or {}, partition_by=partition_by, sort_by=sort_by,
+        max_records_per_file=max_records_per_file, conf=lambda key: conf.get(key, None),
+    )  # fmt: skip
     prepared, files = planned.prepare(df)
-    warn_of_idle_kill(conf)
+    driver.warn_of_idle_kill(conf)
     # The rows of a batch may become no file; a DataFrame is one at least.
     engine = partial(run_frame, prepared, files if batch is None else None, progress)
     return write_job(order, engine, files.write)
@@ -216,14 +191,11 @@ def foreach_batch(
 
     Call it once for each batch: a second DataFrame of the same batch, for the same destination,
     would be passed over as published already. Take ``df1.unionByName(df2)``, or a function with a
-    ``query`` name of its own.
-
-    Repeatable: each call gives another function, with the same promise.
+    ``query`` name of its own. Repeatable: each call gives another function, with the same promise.
 
     Args:
         dest: ``s3://bucket/prefix``, ``file:///directory``, or another destination of `start`.
-        format, partition_by, sort_by, max_records_per_file, writer_options: as for
-            `write_dataframe`.
+        format, partition_by, sort_by, max_records_per_file, writer_options: as `write_dataframe`.
         query: the name under which batches are counted at the destination, ``[A-Za-z0-9._=-]``, 128
             characters at most. None (default): the id that Spark gives to the query, the same as
             long as the checkpoint location is the same. With Spark Connect a name is needed. A name
@@ -244,6 +216,8 @@ def foreach_batch(
     s3 = s3_of(s3, place)
     Order(dest, "append", mark_success, s3, options, progress, committer=committer)
     StreamBatch(query if query is not None else "any", 0)
+    from magic_committer.spark.files import format_name
+
     format_name(format)
     append = partial(
         write_dataframe, dest=dest, format=format, mode="append", partition_by=partition_by,
@@ -252,7 +226,7 @@ def foreach_batch(
     )  # fmt: skip
 
     def write(df: DataFrame, number: int) -> None:
-        named = query if query is not None else local_property(df, QUERY_PROPERTY)
+        named = query if query is not None else driver.local_property(df, driver.QUERY_PROPERTY)
         if not named:
             raise OptionError(
                 "Spark does not say here which query runs this batch",
@@ -268,8 +242,10 @@ def foreach_batch(
         if done is not None and done >= number and is_ours:
             tell_passed_over(batch, done)
             return
-        end_earlier_runs(dest, checkpoint, s3, options, local_property(df, RUN_PROPERTY))
-        logger.info("batch %s of query %s: %s", number, batch.query, append(df, batch=batch))
+        driver.end_earlier_runs(
+            dest, checkpoint, s3, options, driver.local_property(df, driver.RUN_PROPERTY)
+        )
+        driver.logger.info("batch %s of query %s: %s", number, batch.query, append(df, batch=batch))
 
     return write
 
@@ -301,18 +277,15 @@ def write_partitions(
     Args:
         rdd: any RDD. For a DataFrame use `write_dataframe`, which is about four times as fast.
         dest: ``s3://bucket/prefix``; or ``file:///directory``, which driver and executors share.
-        fn: a function that gets a `Task` and the rows of a partition. It opens files with
-            ``task.open(name)`` and closes them. Spark calls it once for each attempt of each
-            partition, on an executor. Two partitions must not use the same name: put
-            ``task.task_id``, the partition's number, into it. ``unique=True`` puts the job's UUID
-            in as well: the names of two jobs then never meet, and the job can sweep uploads of
-            killed tasks. What ``fn`` returns is in the report, for example counts or names; it is
-            pickled, and has at most 64 MiB divided by the number of partitions. If ``fn`` raises,
-            Spark runs the partition again.
+        fn: gets a `Task` and the rows of a partition, opens files with ``task.open(name)`` and
+            closes them. Spark calls it once for each attempt of each partition, on an executor, and
+            again if it raises. Two partitions must not use the same name: put ``task.task_id``, the
+            partition's number, into it. ``unique=True`` puts the job's UUID in as well: the names
+            of two jobs then never meet, and the job can sweep uploads of killed tasks. What ``fn``
+            returns is in the report, for example counts or names; it is pickled, and has at most
+            64 MiB divided by the number of partitions.
         mode, s3: as for `write_dataframe`; ``"error"`` is the default.
-        committer, options, mark_success, place: as for `magic_committer.start`.
-        progress: as for `magic_committer.start`; it is called on the driver, while Spark's tasks
-            run (phase ``"write"``) and during the commit.
+        committer, options, mark_success, progress, place: as for `write_dataframe`.
 
     Returns:
         What became of the job, and in ``report.returned`` what ``fn`` returned.
@@ -320,30 +293,27 @@ def write_partitions(
     Raises:
         WrongType: ``rdd`` is a DataFrame (use `write_dataframe`) or no RDD; ``fn`` is a generator
             or a coroutine, whose body would never run. Nothing was started.
-        CommitIncomplete: the job is committed, but not all files are visible yet. The error says
-            how to finish it. Its ``report`` holds what ``fn`` returned.
+        CommitIncomplete: as `Job.commit`. Its ``report`` holds what ``fn`` returned.
 
         What Spark raises if a partition finally fails, also if what ``fn`` returned is too large or
         cannot be pickled. The job is aborted.
 
         Otherwise as `magic_committer.start` and `magic_committer.Job.commit`.
     """
-    frame = isinstance(rdd, DataFrame)
-    if frame or not hasattr(rdd, "mapPartitions"):
-        raise WrongType(
-            f"write_partitions writes an RDD, not {'a DataFrame' if frame else type(rdd).__name__}",
-            hint="Call write_dataframe(df, dest), which is some four times as fast; or pass df.rdd"
-            if frame
-            else "Make one: spark.sparkContext.parallelize(rows)",
-        )
-    refuse_lazy_function(fn, "write_partitions")
+    if (frame := isinstance(rdd, DataFrame)) or not hasattr(rdd, "mapPartitions"):
+        what, hint = type(rdd).__name__, "Make one: spark.sparkContext.parallelize(rows)"
+        if frame:
+            what = "a DataFrame"
+            hint = "Call write_dataframe(df, dest), some four times as fast; or pass df.rdd"
+        raise WrongType(f"write_partitions writes an RDD, not {what}", hint=hint)
+    items.refuse_lazy_function(fn, "write_partitions")
     s3 = s3_of(s3, place)
     order = Order(dest, mode, mark_success, s3, options, progress, committer=committer)
-    warn_of_idle_kill(rdd.context.getConf())
+    driver.warn_of_idle_kill(rdd.context.getConf())
     share = items.RETURNED_BYTES_MAX // max(rdd.getNumPartitions(), 1)
-    engine = partial(run_rdd, rdd, progress)
-    report = write_job(order, engine, fn, caller="write_partitions", bytes_max=share)
-    return report if isinstance(report, RunReport) else with_returned(report)
+    engine = partial(driver.run_rdd, rdd, progress)
+    report = write_job(order, engine, fn, "write_partitions", share)
+    return report if isinstance(report, RunReport) else items.with_returned(report)
 
 
 def run_frame(
@@ -373,8 +343,7 @@ def run_frame(
 
 
 def schema_task(files: FrameFiles, job: Job, results: Sequence[TaskCommit]) -> list[TaskCommit]:
-    """If no task had rows, one more task writes the file of a DataFrame without rows, in this
-    process. Give its result."""
+    """The result of one more task, of this process: the file of a DataFrame without rows."""
     if any(result.files for result in results):
         return []
     with job.task("schema") as task:

@@ -28,8 +28,7 @@ from pyspark.sql.types import (
 
 import magic_committer as mc
 from magic_committer.spark import write_dataframe
-from magic_committer.spark.files import FrameFiles
-from magic_committer.spark.partitioning import DEFAULT_PARTITION, Partitioning, value_text
+from magic_committer.spark.files import DEFAULT_PARTITION, FrameFiles, Partitioning, value_text
 from tests.spark.lake import Lake
 
 KEYS = {

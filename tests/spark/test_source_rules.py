@@ -21,7 +21,7 @@ import magic_committer as mc
 from magic_committer.errors import Unanswered
 from magic_committer.job import Job, Task
 from magic_committer.spark import source
-from magic_committer.spark.partitioning import Partitioning
+from magic_committer.spark.files import Partitioning
 from magic_committer.spark.source import (
     MagicSource,
     MagicWriter,

@@ -16,7 +16,7 @@ from pyspark.sql.types import DataType, LongType
 
 import magic_committer as mc
 from magic_committer.spark import foreach_batch, register, types, write_dataframe, write_partitions
-from magic_committer.spark.types import release
+from magic_committer.spark.driver import release
 from tests.spark.lake import Lake, attempt_number
 from tests.spark_faces.feed import ROWS, Feed, magic
 
@@ -167,6 +167,6 @@ def test_files_of_spark_s_own_writer(rows: DataFrame, lake: Lake, tmp_path: Path
 
 def test_types_that_a_release_lacks_are_no_other_types() -> None:
     """The tables of types hold for every release: a type that it lacks is nobody's."""
-    there = {*types._plain(), *types.NEVER}
+    there = {*types.PLAIN, *types.NEVER}
     assert not any(isinstance(DataType(), kind) or isinstance(LongType(), kind)
                    for kind in there - {LongType})  # fmt: skip

@@ -122,3 +122,8 @@ def test_every_public_name_is_there() -> None:
     assert "magic_committer.api" in loaded(code)
     with pytest.raises(AttributeError, match="has no attribute 'wriet'"):
         magic_committer.wriet  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_rows_of_an_rdd_need_no_pyarrow() -> None:
+    """Where PySpark stands alone, `write_partitions` is there, on the driver and in a worker."""
+    loaded("import sys; sys.modules['pyarrow'] = None; import magic_committer.spark")
