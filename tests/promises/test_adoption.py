@@ -39,9 +39,6 @@ def adopted(job: HadoopJob) -> mc.Job:
     return mc.attach(DEST, job.id)
 
 
-# To its end ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("release", "case"),
     [
@@ -49,9 +46,7 @@ def adopted(job: HadoopJob) -> mc.Job:
         *(("3.5.0", f"sum-{algorithm}") for algorithm in ("CRC32", "SHA1", "SHA256")),
     ],
 )
-def test_an_adopted_job_commits_exactly_its_tasks_files(
-    s3: MemoryStore, release: str, case: str
-) -> None:
+def test_an_adopted_job_commits_its_tasks_files(s3: MemoryStore, release: str, case: str) -> None:
     """I2, I4: in each layout, byte for byte; but for marker and record nothing stays."""
     hadoops = leave_job(s3, release, case)
     report = adopted(hadoops).commit()
@@ -59,26 +54,6 @@ def test_an_adopted_job_commits_exactly_its_tasks_files(
     assert remains(s3) == (hadoops.files, [], ["_job.json"])
     assert "t/_SUCCESS" in s3.keys()
     assert mc.attach(DEST, hadoops.id).outcome == "committed"
-
-
-@pytest.mark.parametrize("release", RELEASES)
-def test_an_adopted_job_aborts_to_nothing(s3: MemoryStore, release: str) -> None:
-    """I3, I4: what its tasks name, committed or not, is aborted, and the tree goes."""
-    hadoops = leave_job(s3, release, unfinished=True)
-    assert len(s3.open_uploads()) == 3
-    assert adopted(hadoops).abort().outcome == "aborted"
-    assert remains(s3) == ({}, [], ["_job.json"])
-
-
-@pytest.mark.parametrize("release", RELEASES)
-def test_its_etag_tells_a_file_that_the_dying_jvm_has_completed(
-    s3: MemoryStore, release: str
-) -> None:
-    """I5: Hadoop's uploads have no token: the multipart ETag tells that the JVM completed one."""
-    hadoops = leave_job(s3, release)
-    complete(s3, hadoops, 2)
-    assert adopted(hadoops).commit().outcome == "committed"
-    assert visible(s3) == hadoops.files
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -115,9 +90,7 @@ def test_what_an_earlier_application_attempt_has_completed_stays(release: str) -
 @pytest.mark.parametrize("forgetful", [False, True])
 @pytest.mark.parametrize("end", ["commit", "abort"])
 @pytest.mark.parametrize("release", RELEASES)
-def test_an_end_that_dies_at_any_request_is_finished(
-    release: str, end: str, forgetful: bool
-) -> None:
+def test_an_end_that_dies_anywhere_is_finished(release: str, end: str, forgetful: bool) -> None:
     """I2, I4, I5: killed at each request, commit and abort are all or nothing after recovery."""
     outcomes = set()
     for machine, dies in deaths(least=5, forgetful_complete=forgetful):
@@ -149,9 +122,7 @@ def test_an_adoption_that_dies_at_any_request_harms_nothing() -> None:
 
 
 @pytest.mark.parametrize("release", ["3.3.6", "3.4.1"])
-def test_the_newest_application_attempt_with_pendingsets_counts(
-    s3: MemoryStore, release: str
-) -> None:
+def test_the_newest_application_attempt_with_sets_counts(s3: MemoryStore, release: str) -> None:
     """I2: the newest that committed a task is taken; what the older ones left is aborted."""
     leave_job(s3, release, app_attempt="00", content=b"old")
     newer = leave_job(s3, release, app_attempt="01", content=b"new")
@@ -162,9 +133,6 @@ def test_the_newest_application_attempt_with_pendingsets_counts(
     assert [one[-4:] for one in adoption.passed_over] == ["/00/"]
     mc.attach(DEST, "hadoops").commit()
     assert remains(s3) == (newer.files, [], ["_job.json"])
-
-
-# Neighbours ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("end", ["commit", "abort"])
@@ -218,9 +186,6 @@ def test_what_a_jvm_writes_keeps_its_adopted_job_young(
     clock.ahead += 2 * DAY
     assert [one.outcome for one in mc.cleanup(DEST).recovered] == ["aborted"]
     assert remains(s3) == ({}, [], ["_job.json"])
-
-
-# Refusals -----------------------------------------------------------------------------------------
 
 
 def marker_of_ours(store: MemoryStore, job: HadoopJob) -> None:
@@ -300,9 +265,6 @@ def test_two_who_adopt_at_once_make_one_record(s3: MemoryStore) -> None:
     assert (report.outcome, report.tasks) == ("committed", 2)
     assert visible(s3) == hadoops.files
     assert len(control(s3)) == 2
-
-
-# Afterwards ---------------------------------------------------------------------------------------
 
 
 def test_a_commit_that_finds_something_wrong_decides_nothing(s3: MemoryStore) -> None:

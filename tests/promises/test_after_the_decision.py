@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -13,7 +11,6 @@ from magic_committer.commit.outcome import UNREAD_AGAIN
 from magic_committer.errors import InvalidRequest, PermissionDenied, Unanswered
 from magic_committer.protocol.record import Marker, may_replace_marker
 from magic_committer.stores.memory import MemoryStore, Request
-from magic_committer.testing import memory_store
 from tests.promises.hands import (
     DEST,
     At,
@@ -21,32 +18,24 @@ from tests.promises.hands import (
     committed_task,
     control,
     dies_at,
+    half_completed,
     job_of,
-    noted,
     raises,
     raising,
     record_of,
     refusing,
     remains,
     visible,
-    write,
 )
 
 BOTH = {"t/a.csv": b"1", "t/b.csv": b"22"}
 
 
-def decided(s3: MemoryStore, *, visible: str = "") -> mc.Job:
+def decided(s3: MemoryStore) -> mc.Job:
+    """A job whose driver died before its first Complete."""
     job = job_of({"a.csv": b"1"}, {"b.csv": b"22"})
-
-    def dies(request: Request) -> None:
-        if request.verb == "complete_upload" and request.key != visible:
-            while visible and visible not in s3.keys():
-                time.sleep(0.01)  # the other thread's Complete is on its way
-            raise Crash
-
-    s3.before = dies
-    raises(Crash, job.commit)
-    s3.before = None
+    with refusing(s3, "complete_upload", Crash):
+        raises(Crash, job.commit)
     return job
 
 
@@ -71,37 +60,6 @@ def test_a_pendingset_that_is_gone_leaves_the_job_incomplete(s3: MemoryStore) ->
     s3.delete_one(next(key for key in control(s3) if key.endswith(".pendingset")))
     raises(mc.CommitIncomplete, mc.recover, DEST, job.id)
     assert mc.attach(DEST, job.id).state == "committing"
-
-
-def test_another_jobs_object_is_not_ours() -> None:
-    """I2: another job has overwritten our file: its token tells, and the key is unresolved."""
-    with memory_store(forgetful_complete=True) as s3:
-        job = decided(s3, visible="t/a.csv")
-        assert "t/a.csv" in s3.keys()
-        with mc.write(DEST, mark_success=False) as other:
-            write(other, "a.csv", b"!", unique=False)
-        assert raises(mc.CommitIncomplete, mc.recover, DEST, job.id).unresolved == ("t/a.csv",)
-        assert s3.body("t/a.csv") == b"!"
-
-
-def test_a_listing_that_is_late_costs_no_file(s3: MemoryStore) -> None:
-    """I2: no abort is sent for a completed upload that a listing still shows."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {f"a-mcj{job.uuid}.csv": b"1"})
-    (listed,) = s3.open_uploads()
-
-    def late(request: Request, reply: Any) -> Any:
-        if request.verb != "list_uploads" or isinstance(reply, Exception):
-            return None
-        page, bound = reply
-        return replace(page, uploads=(listed,)), bound
-
-    aborts = noted(s3, "abort_upload")
-    s3.after = late
-    job.commit()
-    s3.before = s3.after = None
-    assert aborts == []
-    assert visible(s3) == {listed.key: b"1"}
 
 
 def test_a_failure_says_if_the_record_could_not_be_read_again(s3: MemoryStore) -> None:
@@ -141,7 +99,7 @@ def test_what_another_process_has_ended_meanwhile_is_told_as_ended(s3: MemorySto
     assert visible(s3) == BOTH
 
 
-def test_an_old_marker_that_cannot_be_deleted_is_told_as_an_unfinished_job(
+def test_an_old_marker_that_stays_is_told_as_an_unfinished_job(
     s3: MemoryStore,
 ) -> None:
     """The job is decided: who gets a bare 403 would take it for a refusal that left nothing."""
@@ -177,16 +135,18 @@ def test_lost_and_unfinished_files_are_told_apart(s3: MemoryStore) -> None:
     assert "not completed yet" not in str(raises(mc.CommitIncomplete, job.commit))
 
 
-def test_an_upload_that_an_operator_gave_up_and_that_stays_is_named(s3: MemoryStore) -> None:
-    """I4: what is accepted as it is leaves no open upload without a word."""
-    job = job_of({"a.csv": b"1"}, mode="fail")
-    dies_at(s3, "complete_upload", job.commit)
-    s3.before = raising("abort_upload t/a.csv", PermissionDenied)
-    s3.put_object("t/a.csv", b"theirs")
-    report = mc.recover(DEST, job.id, accept=["t/a.csv"]).report
-    assert report is not None
-    assert "the upload of t/a.csv may be open still" in " ".join(report.warnings)
-    assert s3.body("t/a.csv") == b"theirs"
+@pytest.mark.parametrize("stays", [False, True])
+def test_an_accepted_conflict_leaves_no_untold_upload(s3: MemoryStore, stays: bool) -> None:
+    """I4: what is at the key is taken as it is; the job's own upload is not needed any more."""
+    job = half_completed(s3, mode="fail")
+    s3.put_object("t/b.csv", b"theirs")
+    with refusing(s3, f"abort_upload t/{'b' if stays else '-'}.csv", PermissionDenied):
+        recovery = mc.recover(DEST, job.id, accept=["t/b.csv"])
+    assert recovery.report is not None
+    told = "the upload of t/b.csv may be open still" in " ".join(recovery.report.warnings)
+    assert (recovery.outcome, told, bool(s3.open_uploads())) == ("committed", stays, stays)
+    assert stays or recovery.state == "closed"
+    assert visible(s3) == {"t/a.csv": b"1", "t/b.csv": b"theirs"}
 
 
 def test_a_file_that_was_given_up_and_comes_back_is_not_published(s3: MemoryStore) -> None:

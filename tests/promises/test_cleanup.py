@@ -280,18 +280,6 @@ def test_a_record_that_is_there_again_keeps_its_jobs_objects(machine: Machine) -
     assert job.commit().files == 1
 
 
-def test_litter_stays_while_an_upload_that_it_names_is_left(machine: Machine) -> None:
-    """I4: nothing else names an upload under a name that the user chose."""
-    s3 = machine.s3
-    s3.delete_object(record_of(job_of({"a.csv": b"1"})))
-    machine.later(HOUR)
-    with refusing(s3, "abort_upload t/a.csv", PermissionDenied):
-        report = mc.cleanup(DEST)
-        assert (report.objects_deleted, report.uploads_left) == (0, 1)
-    assert mc.cleanup(DEST).uploads_aborted == 1
-    assert remains(s3) == ({}, [], [])
-
-
 def test_litter_that_cannot_be_read_goes_and_is_told(machine: Machine) -> None:
     """It is deleted by its token, and an error says that uploads may stay."""
     litter = "t/__magic_job-gone/left.pendingset"
@@ -419,9 +407,7 @@ def test_waiting_files_that_cannot_be_listed_stop_no_cleanup(tmp_path: Path, hid
         assert [one.prefixes for one in store.list("_temporary/", delimiter="/")] == [stays]
 
 
-def test_cleanup_of_many_jobs_looks_at_closed_records_once(
-    s3: MemoryStore, clock: PatientClock
-) -> None:
+def test_cleanup_looks_at_closed_records_once(s3: MemoryStore, clock: PatientClock) -> None:
     """An operator's cleanup takes closed records itself: the jobs that it ends do not."""
     for _ in range(12):
         mc.start(DEST)

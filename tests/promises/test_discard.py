@@ -1,5 +1,4 @@
-"""`Task.discard`: one file leaves its task, its upload is aborted, or what
-waits is removed, and nothing else changes."""
+"""`Task.discard`: one file leaves its task, its upload is aborted, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -89,9 +88,7 @@ def test_a_file_that_others_may_commit_stays(s3: MemoryStore) -> None:
 
 
 @pytest.mark.parametrize(("fails", "published"), [("delete", "ab"), ("abort_upload", "b")])
-def test_a_discard_that_fails_publishes_the_whole_file_or_nothing_of_it(
-    s3: MemoryStore, fails: str, published: str
-) -> None:
+def test_a_discard_that_fails_halves_no_file(s3: MemoryStore, fails: str, published: str) -> None:
     """While the `.pending` may be stored nothing is aborted; the commit tries an abort again."""
     job = mc.start(DEST, track="s3")
     with job.task(1) as task:

@@ -81,15 +81,6 @@ def test_a_long_file_reads_the_fence_while_it_is_written() -> None:
         assert (s3.keys(), s3.open_uploads()) == ((), ())
 
 
-def test_an_attempt_whose_pendingset_lands_after_the_sweep_undoes_it(s3: MemoryStore) -> None:
-    """I4: the read after the pendingset is stored catches all that a late attempt left."""
-    job = mc.start(DEST)
-    task = one_file(job)
-    At(s3, SET, job.abort)
-    raises(mc.JobNotRunning, task.commit)
-    assert (s3.keys(), s3.open_uploads()) == ((), ())
-
-
 def test_an_attempt_that_a_driver_may_have_accepted_is_left_alone(s3: MemoryStore) -> None:
     """I2: decided from a listing before the second read: the attempt keeps its hands off."""
     job = mc.start(DEST)
@@ -102,9 +93,7 @@ def test_an_attempt_that_a_driver_may_have_accepted_is_left_alone(s3: MemoryStor
 
 
 @pytest.mark.parametrize("error", [Unanswered, PermissionDenied])
-def test_a_second_read_that_cannot_be_made_leaves_the_pendingset(
-    s3: MemoryStore, error: type[StoreError]
-) -> None:
+def test_a_second_read_that_fails_leaves_the_set(s3: MemoryStore, error: type[StoreError]) -> None:
     """I2: a driver may have listed the pendingset: the task raises and leaves it to the job."""
     job = mc.start(DEST)
     task = one_file(job)
@@ -181,9 +170,7 @@ def test_a_record_that_may_not_be_read_is_told_as_it_is(
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_file_opened_by_path_reads_the_fence_after_each_pending(
-    s3: MemoryStore, when: str
-) -> None:
+def test_a_file_by_path_reads_the_fence_after_its_pending(s3: MemoryStore, when: str) -> None:
     """I4: who only closes files by path does not commit the task, so each close looks again."""
     job = mc.start(DEST, job_id="1")
     f = mc.open_magic("s3a://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/x.csv")
@@ -282,9 +269,7 @@ def test_when_an_attempt_may_be_undone(
 
 
 @pytest.mark.parametrize("unreadable", [False, True])
-def test_a_late_attempt_is_undone_though_its_set_cannot_be_read(
-    s3: MemoryStore, unreadable: bool
-) -> None:
+def test_a_late_attempt_is_undone_without_its_set(s3: MemoryStore, unreadable: bool) -> None:
     """I4: nobody accepts anything any more of a job that is being aborted."""
     job = mc.start(DEST)
     task = one_file(job, attempt="a")

@@ -134,8 +134,7 @@ def test_what_would_lose_a_file_is_refused(there: There) -> None:
 def test_urls_mean_the_open_block(there: There) -> None:
     """``magic://`` writes files of the block whose destination it is below; outside it raises."""
     fsspec.register_implementation("magic", "magic_committer.filesystem.urls.MagicUrls", True)
-    with pytest.raises(mc.OptionError, match="no `with"):
-        fsspec.open(f"magic://{there.bare}/a", "wb").open()
+    raises(mc.OptionError, fsspec.open(f"magic://{there.bare}/a", "wb").open, match="no `with")
     with there.write() as job, mc.write(f"{there.url}/deep", **there.terms) as deep:
         with fsspec.open(f"magic://{there.bare}/a", "w") as file:
             file.write("1")

@@ -1,5 +1,4 @@
-"""I2, I3, I6 for Hadoop's jobs that had made files visible when their JVM died: in part, or wholly,
-as `_SUCCESS` tells."""
+"""I2, I3, I6 for Hadoop's jobs that had made files visible when their JVM died."""
 
 from __future__ import annotations
 
@@ -160,8 +159,7 @@ def test_cleanup_leaves_it_and_says_so(s3: MemoryStore, clock: PatientClock) -> 
 
 
 def committed(s3: MemoryStore, release: str) -> tuple[HadoopJob, bytes]:
-    """A job that has committed wholly, and whose JVM died in its cleanup: a pendingset is gone,
-    a file was written over since, and a killed attempt's upload is open."""
+    """A job whose JVM died in its cleanup: a set is gone, a file was written over since."""
     hadoops = leave_job(s3, release)
     complete(s3, hadoops)
     body = leave_marker(s3, hadoops, release)

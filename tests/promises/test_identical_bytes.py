@@ -20,9 +20,7 @@ from tests.promises.machine import DAY, Machine
 
 
 @pytest.mark.parametrize("version_id", [None, "", "null"])
-def test_a_bucket_without_versions_deletes_what_is_still_the_same_only(
-    s3: MemoryStore, version_id: str | None
-) -> None:
+def test_without_versions_only_the_same_is_deleted(s3: MemoryStore, version_id: str | None) -> None:
     """I6: stores name a missing version in three ways; none of them is a version to be deleted."""
     s3.put_object("t/a.csv", b"old")
     etag = s3.head("t/a.csv").etag
@@ -118,7 +116,7 @@ def test_the_same_bytes_of_another_writer_survive_a_revert(machine: Machine) -> 
     assert visible(s3) == {"t/1.csv": b"1"}
 
 
-def test_a_file_that_is_there_again_after_its_delete_was_left_is_not_reverted(
+def test_a_file_that_is_there_again_is_not_reverted(
     machine: Machine,
 ) -> None:
     """I3: a late Complete stores the job's own file once more: the job is not called reverted."""

@@ -79,9 +79,7 @@ def commits_and_cuts() -> None:
 
 @pytest.mark.parametrize("verbs", ["head", "get", "head|get"])
 @pytest.mark.parametrize("again", [False, True])
-def test_a_cut_close_leaves_what_another_committed(
-    s3: MemoryStore, verbs: str, again: bool
-) -> None:
+def test_a_cut_close_leaves_what_is_committed(s3: MemoryStore, verbs: str, again: bool) -> None:
     """Also if a second Ctrl-C comes while it asks who has committed its file."""
     notes = interrupted(s3, begun(), verbs, commits_and_cuts, *[stop] * again)
     assert again or LEFT in notes
@@ -125,7 +123,7 @@ def test_an_unreadable_record_does_not_undo_a_close(s3: MemoryStore) -> None:
     assert mc.attach(DEST, "j").commit().files == 1
 
 
-def test_an_interruption_as_a_close_returns_leaves_what_another_handle_has_committed(
+def test_a_cut_as_a_close_returns_leaves_what_another_committed(
     s3: MemoryStore,
 ) -> None:
     """A close that is cut off after all its requests asks who has committed its file."""
@@ -174,8 +172,7 @@ def refused(store: MemoryStore) -> mc.Job:
 
 
 def interrupted_at_each_request(make: Callable[[MemoryStore], mc.Job]) -> list[tuple[str, str]]:
-    """The notes of a commit that is interrupted before each of its requests in turn, and what the
-    record says then."""
+    """The notes of a commit that is interrupted before each of its requests, and its state."""
     found = []
     for number in range(1, 60):
         with memory_store(clock=StillClock()) as store:

@@ -54,9 +54,7 @@ def files(s3: MemoryStore) -> Iterator[MemoryStore]:
         (f"{LONG}/x.csv", "s3"),
     ],
 )
-def test_a_name_that_the_store_cannot_hold_is_refused_when_it_is_opened(
-    files: MemoryStore, name: str, track: Track
-) -> None:
+def test_a_name_that_is_too_long_is_refused(files: MemoryStore, name: str, track: Track) -> None:
     """PathError before the upload is created. The job's UUID and the `.pending` count."""
     task = mc.start(DEST, track=track).task("1")
     with pytest.raises(mc.PathError, match=r"cannot hold .* has \d+ bytes\. A store that keeps"):

@@ -1,5 +1,4 @@
-"""Whoever is late aborts nothing that became visible, on stores that believe such an abort too; and
-a file that is closed too late says so."""
+"""Whoever is late aborts nothing that became visible, and a file closed too late says so."""
 
 from __future__ import annotations
 
@@ -37,8 +36,7 @@ SET, PENDING = "put *.pendingset", "put *.pending"
 
 
 def believing(s3: MemoryStore) -> list[str]:
-    """From now on the abort of a completed upload takes the object away, as on some stores: the
-    keys of what was taken."""
+    """From now on an abort of a completed upload deletes the object: the keys of those."""
     taken: list[str] = []
     abort = s3.abort_upload
 
@@ -180,7 +178,7 @@ def test_a_file_closed_after_its_attempt_ended_says_so(s3: MemoryStore, ended: s
     assert s3.open_uploads() == ()
 
 
-def test_a_file_closed_too_late_says_so_where_the_job_ends_between_its_two_looks(
+def test_a_late_close_says_so_where_the_job_ends_between_its_looks(
     s3: MemoryStore,
 ) -> None:
     """I2: the sweep between its two looks takes the set, but not what either order may miss."""
@@ -280,9 +278,7 @@ def test_an_aborter_that_slept_through_its_job_takes_nothing(s3: MemoryStore, fe
 
 
 @pytest.mark.parametrize("names_it", [".pending", ".pendingset"])
-def test_what_names_an_upload_that_could_not_be_aborted_stays(
-    s3: MemoryStore, names_it: str
-) -> None:
+def test_what_names_an_upload_that_stays_stays_too(s3: MemoryStore, names_it: str) -> None:
     """I4: an abort goes on behind a failure; the next one takes what is left."""
     job = mc.start(DEST)
     task = job.task("1", attempt="a")

@@ -17,13 +17,11 @@ import magic_committer as mc
 from magic_committer.committers.manifest import ManifestCommitter, TreeFile
 from magic_committer.errors import InvalidRequest
 from magic_committer.stores.urls import tree_url
-from tests.nightly import most
 from tests.promises.hands import raises
 from tests.tree_jobs import Killed, Watched, World, die, opened, put, write
 
 OLD = {"dt=1/old.csv": b"old", "same.csv": b"before"}
 NEW = {"dt=1/a.csv": b"a", "dt=2/b.csv": b"b", "same.csv": b"after"}
-MODES = ["append", "fail", "replace"]
 
 
 def fresh(mode: str) -> World:
@@ -61,33 +59,6 @@ def verbs(mode: str, job_id: str | None = None) -> range:
     return range(1, watched.count + 1)
 
 
-# A driver that dies, loses an answer or is paused -------------------------------------------------
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("job_id", [None, "nightly"])
-def test_who_dies_leaves_all_or_nothing(mode: str, when: str, job_id: str | None) -> None:
-    """Killed at each verb; a recovery leaves old data or new. By day the modes take turns."""
-    before, after = expected(mode)
-    ends = {"aborted": [before], "committed": [after], "": [before, after]}
-    outcomes = set()
-    for number in verbs(mode, job_id)[MODES.index(mode) % most(1, 3) :: most(1, 3)]:
-        world = fresh(mode)
-        with pytest.raises(Killed):
-            run(world, Watched(world.store, number, **{when: die}), mode, job_id)  # type: ignore[arg-type]
-        found = [one.id for one in world.inspect() if one.kind == "ours"]
-        assert len(found) <= 1
-        # no record: before it was written, or after the job had ended
-        outcome = world.recover(found[0]).outcome if found else ""
-        outcomes.add(outcome)
-        assert world.data() in ends[outcome], number
-        world.clean()
-        world.clean()
-        assert world.control() == [], number
-    assert {"aborted", "committed"} <= outcomes
-
-
 @pytest.mark.parametrize("mode", ["append", "replace"])
 def test_a_paused_driver_touches_nothing_after_its_job_was_ended(mode: str) -> None:
     """At each verb of it: it brings nothing back, and deletes nothing of another program's."""
@@ -116,23 +87,6 @@ def test_a_paused_driver_touches_nothing_after_its_job_was_ended(mode: str) -> N
     assert met > 20
 
 
-# Attempts -----------------------------------------------------------------------------------------
-
-
-def test_an_attempt_is_too_late_when_its_job_has_ended() -> None:
-    """Its next step says that the job was aborted, and nothing of it stays."""
-    world = World()
-    job = world.start(job_id="nightly")
-    attempt = job.attempt("1")
-    put(attempt, {"a": b"1"})
-    world.again(job).abort_job()
-    raises(mc.JobNotRunning, attempt.commit)
-    attempt.abort()
-    raises(mc.JobNotRunning, opened, job.attempt("2"), "a")
-    assert world.data() == {}
-    assert not (world.root / "_temporary").exists()
-
-
 def test_an_attempt_whose_job_ends_during_its_commit_is_told_so() -> None:
     """At each verb of it the job is aborted: the task is told, and nothing of it is left."""
     number, told = 1, 0
@@ -149,6 +103,7 @@ def test_an_attempt_whose_job_ends_during_its_commit_is_told_so() -> None:
             break
         except mc.JobNotRunning:
             told += 1
+        raises(mc.JobNotRunning, opened, job.attempt("2"), "a")
         world.clean()
         world.clean()
         assert (world.data(), world.control()) == ({}, []), number
@@ -227,9 +182,6 @@ def test_what_a_manifest_names_lasts_before_it() -> None:
     assert wanted <= synced[0]
 
 
-# What is checked before the decision --------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("there", "tasks"),
     [
@@ -272,9 +224,6 @@ def test_what_a_task_has_left_must_be_there_and_the_same(what: str) -> None:
         manifest.write_bytes(manifest.read_bytes() + b" ")
     raises(mc.CommitRefused, job.commit_job, [result])
     assert world.data() == {}
-
-
-# Other programs, links and odd names --------------------------------------------------------------
 
 
 def killed_at_its_first_file(world: World, job: ManifestCommitter) -> None:
@@ -399,9 +348,6 @@ def test_a_cleanup_removes_what_a_killed_late_attempt_left() -> None:
     assert late.job.uuid not in " ".join(world.control())
     alive.commit_job()
     assert world.data() == {"b": b"1"}
-
-
-# URLs ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from tests.promises.hands import (
     At,
     control,
     job_of,
+    noted,
     raises,
     raising,
     refusing,
@@ -111,23 +112,33 @@ def test_nothing_is_deleted_before_all_that_replaces_it_is_visible(s3: MemorySto
     assert set(data(s3)) == new
 
 
-@pytest.mark.parametrize("when", ["planned", "completed"])
-def test_what_a_neighbour_has_written_since_stays(s3: MemoryStore, when: str) -> None:
-    """I6: an old file that was rewritten, or a new one that came after the plan, is not deleted."""
+@pytest.mark.parametrize(
+    ("moment", "asked"),
+    [
+        ("put *_plan-*", False),
+        ("complete_upload", False),
+        ("delete_one t/dt=2/a.csv", True),
+        ("put t/_SUCCESS", True),
+    ],
+)
+def test_what_a_neighbour_has_written_since_stays(
+    s3: MemoryStore, moment: str, asked: bool
+) -> None:
+    """I6: an old file that was rewritten, and a new one; what is seen to be another is spared."""
     old_table(s3)
     job = job_of({"new.csv": b"new"}, mode="replace")
-    planned = when == "planned"
-
-    def neighbour() -> None:
-        s3.put_object("t/dt=2/a.csv", b"theirs")
-        s3.put_object("t/added.csv", b"theirs")
-
-    with At(
-        s3, "put *_plan-*" if planned else "get t/_SUCCESS*", neighbour, after=True, nth=2 - planned
-    ):
-        job.commit()
-    assert s3.body("t/added.csv") == b"theirs"
-    assert not planned or s3.body("t/dt=2/a.csv") == b"theirs"
+    theirs = dict.fromkeys(("t/dt=2/a.csv", "t/added.csv"), b"theirs")
+    at = At(
+        s3,
+        moment,
+        lambda: [s3.put_object(key, body) for key, body in theirs.items()],
+        after=not moment.startswith("delete"),
+    )
+    deleted = noted(s3, "delete_one t/dt=2/a.csv") if s3.before is None else []
+    job.commit()
+    assert at.done
+    assert data(s3) == theirs | {"t/new.csv": b"new"}
+    assert bool(deleted) is (asked and "delete" not in moment)
 
 
 def test_a_foreign_file_in_the_way_of_a_fail_job_undoes_it(s3: MemoryStore) -> None:
@@ -162,29 +173,17 @@ def test_an_undoing_that_crashed_anywhere_is_finished_by_anyone() -> None:
         assert remains(s3) in [(files, [], ["_job.json"]) for files in ({"t/b.csv": b"theirs"}, {})]
 
 
-def test_a_committing_job_is_reverted_on_the_operators_word(s3: MemoryStore) -> None:
-    """``abort --revert``: what was completed is deleted, what a neighbour has rewritten stays."""
+@pytest.mark.parametrize("moment", ["get *_job.json", "delete_one t/b.csv"])
+def test_a_committing_job_is_reverted_on_the_operators_word(s3: MemoryStore, moment: str) -> None:
+    """I6: what a neighbour has rewritten stays, also if it comes between HEAD and DELETE."""
     job = job_of(THREE)
     with refusing(s3, "complete_upload t/c.csv", Unanswered), pytest.raises(mc.CommitIncomplete):
         job.commit()
-    s3.put_object("t/b.csv", b"theirs")
     raises(mc.JobNotRunning, job.abort)
-    assert job._committer().abort_job(revert=True).outcome == "reverted"
+    with At(s3, moment, lambda: s3.put_object("t/b.csv", b"theirs")):
+        assert job._committer().abort_job(revert=True).outcome == "reverted"
     assert remains(s3)[:2] == ({"t/b.csv": b"theirs"}, [])
     assert raises(mc.JobNotRunning, job.commit).outcome == "reverted"
-
-
-def test_a_completed_job_is_not_reverted(s3: MemoryStore) -> None:
-    """I7: from ``completed`` on old data may be gone: revert is refused."""
-    s3.put_object("t/old.csv", b"old")
-    job = job_of({"a.csv": b"1"}, mode="replace")
-    with refusing(s3, "delete_one", Unanswered), pytest.raises(mc.CommitIncomplete) as raised:
-        job.commit()
-    assert (raised.value.state, job.outcome) == ("completed", "committed")
-    with pytest.raises(mc.JobNotRunning, match="completed"):
-        mc.attach(DEST, job.id)._committer().abort_job(revert=True)
-    mc.attach(DEST, job.id).commit()
-    assert visible(s3) == {"t/a.csv": b"1"}
 
 
 @pytest.mark.parametrize("other", ["fail", "replace", "replace_partitions"])
@@ -213,15 +212,6 @@ def test_jobs_on_different_partitions_run_beside_each_other(s3: MemoryStore) -> 
     assert at.done
     assert remains(s3)[:2] == ({"t/dt=1/a.csv": b"1", "t/dt=2/a.csv": b"1"}, [])
     assert three.outcome == "aborted"
-
-
-def test_a_store_without_conditional_deletes_still_replaces(s3: MemoryStore) -> None:
-    """HEAD, compare, delete, where the store refuses If-Match on DELETE."""
-    s3.put_object("t/old.csv", b"old")
-    refused = NotSupported("no", status=501, code="NotImplemented")
-    s3.before = raising(lambda r: r.verb == "delete_one" and r.if_match, refused)
-    assert run("replace", {"new.csv": b"new"}).outcome == "committed"
-    assert visible(s3) == {"t/new.csv": b"new"}
 
 
 @pytest.mark.parametrize(

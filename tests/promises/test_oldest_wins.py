@@ -22,6 +22,7 @@ from tests.promises.hands import (
     control,
     dies_at,
     job_of,
+    raises,
     raising,
     visible,
 )
@@ -99,9 +100,7 @@ def test_a_younger_one_yields_at_once_and_says_whom(s3: MemoryStore, clock: Pati
     assert started(s3) == [first.id]
 
 
-def test_the_oldest_waits_until_the_younger_has_yielded(
-    s3: MemoryStore, clock: PatientClock
-) -> None:
+def test_the_oldest_waits_for_the_younger_to_yield(s3: MemoryStore, clock: PatientClock) -> None:
     """It sees the record of a younger one, which is gone at its second look: it wins."""
 
     def set_up() -> None:
@@ -144,8 +143,7 @@ def test_the_oldest_yields_to_one_that_looked_first(
     At(s3, "put */_job.json", younger_first)
     before = clock.ahead
     told = "committing" if decided else "it is younger, and has not yielded"
-    with pytest.raises(mc.ConflictingJob, match=told):
-        mc.start(DEST, mode="replace")
+    raises(mc.ConflictingJob, mc.start, DEST, mode="replace", match=told)
     assert clock.ahead - before == (0 if decided else WAITED_SECONDS)
     assert set(started(s3)) == {jobs[0].id}
     jobs[0].commit()
@@ -159,17 +157,14 @@ def test_of_one_second_the_uuids_tell(s3: MemoryStore, clock: PatientClock) -> N
         clock.ahead += 1.0 - clock.now() % 1.0  # a second begins
         first = mc.start(DEST, mode="replace")
         before = clock.ahead
-        with pytest.raises(mc.ConflictingJob) as raised:
-            mc.start(DEST, mode="replace")
+        raised = raises(mc.ConflictingJob, mc.start, DEST, mode="replace")
         waited = clock.ahead > before
-        assert waited is ("has not yielded" in str(raised.value))
-        assert waited is (str(raised.value.job_id) < first.id)
+        assert waited is ("has not yielded" in str(raised))
+        assert waited is (str(raised.job_id) < first.id)
         ways.add(waited)
         first.abort()
     assert ways == {True, False}
 
-
-# By partition -------------------------------------------------------------------------------------
 
 BY_PARTITION: tuple[Mode, ...] = ("fail_partitions", "replace_partitions")
 
@@ -216,13 +211,11 @@ def test_of_two_of_one_partition_the_one_that_meets_the_other_yields(
 
     def meets() -> None:
         before = clock.ahead
-        with pytest.raises(mc.ConflictingJob, match=told):
-            refused.commit()
+        raises(mc.ConflictingJob, refused.commit, match=told)
         assert clock.ahead - before == waits
 
-    at = At(s3, when, meets)
-    goes_on.commit()
-    assert at.done
+    with At(s3, when, meets):
+        goes_on.commit()
     assert set(visible(s3)) == {f"t/p=1/{'a' if who == 'younger' else 'b'}.csv"}
 
 
@@ -237,15 +230,13 @@ def test_a_rival_that_is_being_ended_is_not_younger(s3: MemoryStore, clock: Pati
             raise Crash
 
     s3.before = die
-    with pytest.raises(Crash):
-        dead.commit()
+    raises(Crash, dead.commit)
 
     s3.before = raising("abort_upload t/p=1/a.csv", mc.PermissionDenied)
     assert mc.abort(DEST, dead.job.id).warnings
     clock.sleep(600)
     told = r"aborting.*it is being ended, and has not gone yet"
-    with pytest.raises(mc.ConflictingJob, match=told):
-        Ready("replace_partitions", "b.csv").commit()
+    raises(mc.ConflictingJob, Ready("replace_partitions", "b.csv").commit, match=told)
     s3.before = None
     mc.recover(DEST, dead.job.id, dead_after=0)
     Ready("replace_partitions", "c.csv").commit()
@@ -256,8 +247,7 @@ def test_a_rival_that_is_being_ended_is_not_younger(s3: MemoryStore, clock: Pati
 def test_the_older_one_of_a_partition_lists_after_its_last_look(
     s3: MemoryStore, clock: PatientClock, mode: Mode
 ) -> None:
-    """The younger one publishes and ends while the older one waits for it: the older one finds its
-    file, and replaces it or refuses."""
+    """The younger one ends while the older one waits, which replaces its file, or refuses."""
     older, younger = two_ready(clock, mode)
     sleep, waits, ended = clock.sleep, threading.Event(), threading.Event()
     told: list[BaseException | None] = []

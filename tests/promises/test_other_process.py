@@ -22,7 +22,7 @@ import magic_committer as mc
 from examples import processes
 from magic_committer.stores.memory import MemoryStore
 from tests.concrete import upload_of
-from tests.promises.hands import DEST, committed_task, control, one_file, visible
+from tests.promises.hands import DEST, committed_task, control, one_file, raises, visible
 from tests.servers import moto_server
 from tools.moto_server import CREDENTIALS
 
@@ -38,9 +38,6 @@ def forked() -> Iterator[None]:
         yield
 
 
-# In one process, by its id ------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("how", ["memory", "s3", "staging"])
 def test_a_task_in_a_child_says_what_to_do_instead(s3: MemoryStore, how: str) -> None:
     """I10: each call raises, with words that help, and sends nothing; a result is told anywhere."""
@@ -51,8 +48,7 @@ def test_a_task_in_a_child_says_what_to_do_instead(s3: MemoryStore, how: str) ->
     failure = RuntimeError("the child failed")
     with forked():
         for use in (lambda: task.open("b.csv"), task.commit, task.abort, task.__enter__().commit):
-            with pytest.raises(mc.TaskFailed, match=r"magic_committer\.start\(dest\)"):
-                use()
+            raises(mc.TaskFailed, use, match=r"magic_committer\.start\(dest\)")
         with pytest.raises(RuntimeError) as told, task:
             raise failure
     assert any("belongs to process" in note for note in told.value.__notes__)
@@ -75,8 +71,7 @@ def test_a_file_in_a_child_takes_nothing(s3: MemoryStore, text: bool) -> None:
     error = KeyError()
     with forked():
         for use in (lambda: f.write(data), f.flush, f.close, f.abort, lambda: f.writelines([data])):
-            with pytest.raises(mc.WrongProcess, match=r"job\.commit\(results\)"):
-                use()
+            raises(mc.WrongProcess, use, match=r"job\.commit\(results\)")
         with pytest.raises(mc.WrongProcess), f:
             pass
         f.__exit__(KeyError, error, None)
@@ -112,10 +107,10 @@ def test_a_child_that_leaves_a_block_ends_nothing(
 def test_what_write_gives_does_not_travel(s3: MemoryStore) -> None:
     """I10: pickling it raises at once, and says how many processes write one job."""
     writing = mc.write(DEST)
-    with pytest.raises(pickle.PicklingError, match="does not travel"):
-        pickle.dumps(writing)
-    with writing as job, pytest.raises(pickle.PicklingError, match=r"job\.task\(id\)"):
-        pickle.dumps(job)
+    raises(pickle.PicklingError, pickle.dumps, writing, match="does not travel")
+    with writing as job:
+        raises(pickle.PicklingError, pickle.dumps, job, match=r"job\.task\(id\)")
+        raises(mc.MagicError, job.job.to_dict, match="does not travel")
 
 
 def test_a_job_in_a_child_is_a_copy(s3: MemoryStore) -> None:
@@ -125,9 +120,6 @@ def test_a_job_in_a_child_is_a_copy(s3: MemoryStore) -> None:
         assert job.commit([committed_task(job, "1", {"a.csv": b"1"})]).files == 1
     assert [key.rsplit("/", 1)[-1] for key in control(s3)] == ["_job.json"]
     assert mc.attach(DEST, job.id).outcome == "committed"
-
-
-# Real forks, on a store that parent and child reach -----------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -157,8 +149,7 @@ def open_uploads(prefix: str) -> list[str]:
 
 
 def in_child(what: Callable[[], object]) -> int:
-    """Fork; the child does this, then ends as a program does: finalizers, exit handlers and all.
-    Its exit code."""
+    """Fork; the child does this, then ends as a program does. Its exit code."""
     pid = os.fork()
     if pid == 0:
         code = 1
@@ -233,9 +224,6 @@ def test_what_the_hint_says_works_in_workers(server: str, way: str) -> None:
     assert job.commit(told).files == 4
     assert sorted(seen(f"{way}/")) == [f"{way}/{number}.csv" for number in range(4)]
     assert open_uploads(f"{way}/") == []
-
-
-# Spawned processes --------------------------------------------------------------------------------
 
 
 def close_by_path(dest: str, number: int) -> None:

@@ -25,7 +25,7 @@ from magic_committer.runtime.components import Runtime
 from magic_committer.runtime.threads import ThreadPool
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
-from tests.promises.hands import At, raising
+from tests.promises.hands import At, raises, raising
 
 KEY = "t/__magic_job-j/_job.json"
 EXPIRED = PermissionDenied("of the second try", status=403, attempts=2)
@@ -121,8 +121,7 @@ def test_a_swap_that_cannot_be_read_back_is_unknown(
         raise error if its_put(request) else unread("not to be read", status=403)
 
     s3.before = fail
-    with pytest.raises(OutcomeUnknown, match=r"attach\('s3://bucket/t/', 'j'\)"):
-        to(runtime, seen)
+    raises(OutcomeUnknown, to, runtime, seen, match=r"attach\('s3://bucket/t/', 'j'\)")
     s3.before = None
     assert stored(runtime).etag == seen.etag
 
@@ -184,9 +183,7 @@ def test_without_conditions_a_decision_is_obeyed(s3: MemoryStore, runtime: Runti
 
 
 @pytest.mark.parametrize("gone", [False, True])
-def test_without_conditions_a_lost_swap_is_unknown(
-    s3: MemoryStore, runtime: Runtime, gone: bool
-) -> None:
+def test_without_conditions_it_is_unknown(s3: MemoryStore, runtime: Runtime, gone: bool) -> None:
     """I10: a PUT without an answer may still land, or have been written and deleted."""
     seen = running(runtime, "off")
 
@@ -196,8 +193,7 @@ def test_without_conditions_a_lost_swap_is_unknown(
         raise Unanswered("no answer")
 
     At(s3, its_put, lost)
-    with pytest.raises(OutcomeUnknown):
-        to(runtime, seen)
+    raises(OutcomeUnknown, to, runtime, seen)
 
 
 @pytest.mark.parametrize(("conditions", "lost"), [("on", False), ("on", True), ("off", False)])
@@ -207,8 +203,7 @@ def test_two_who_create_one_record_are_told_apart(
     """I2: the slower one raises, also if its reply was lost, or the store knows no conditions."""
     first = running(runtime, conditions)
     s3.after = raising(lambda r: lost and its_put(r), Unanswered(""))
-    with pytest.raises(JobExists):
-        running(runtime, conditions)
+    raises(JobExists, running, runtime, conditions)
     assert stored(runtime).record == first.record
 
 
@@ -247,6 +242,5 @@ def test_a_record_that_is_written_again_is_waited_for_longer_each_time(
     runtime = Runtime(s3, pool=ThreadPool(0), clock=clock)
     seen = register.create(runtime, "t/__magic_job-j/_job.json", record_of("j")).seen
     s3.before = raising("put", Unanswered("no answer"))
-    with pytest.raises(OutcomeUnknown):
-        write(runtime, seen)
+    raises(OutcomeUnknown, write, runtime, seen)
     assert clock.ahead == 0.5 + 1 + 2 + 4 + 8

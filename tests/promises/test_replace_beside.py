@@ -29,13 +29,12 @@ from tests.promises.hands import (
     dies_at,
     job_of,
     killed_at,
+    raises,
     raising,
     refusing,
     visible,
 )
 from tests.promises.machine import matching
-
-# By partition -------------------------------------------------------------------------------------
 
 
 def outcome(files: dict[str, bytes], mode: Mode) -> str:
@@ -89,9 +88,8 @@ def test_a_neighbour_whose_plan_goes_while_it_is_looked_at_is_no_failure(s3: Mem
     plan = f"t/__magic_job-{other.id}/_plan-late.json"
     stored = Plan(other.id, other.uuid, "0" * 32, 0, 0, (), partitions=("p=1/",))
     s3.put_object(plan, stored.encode())
-    at = At(s3, f"get {plan}", other.abort)
-    assert job.commit().files == 1
-    assert at.done
+    with At(s3, f"get {plan}", other.abort):
+        assert job.commit().files == 1
 
 
 def test_what_an_append_rewrites_in_place_is_not_taken_for_old_data(s3: MemoryStore) -> None:
@@ -138,8 +136,7 @@ def test_an_append_that_is_listed_first_hides_no_plan(s3: MemoryStore) -> None:
     for job in (first, second):
         committed_task(job, "1", {f"p=1/{job.id}.csv": b"1"})
     killed_at(s3, "complete_upload", "t/p=1/b.csv", first)
-    with pytest.raises(mc.ConflictingJob, match="job 'b'"):
-        second.commit()
+    raises(mc.ConflictingJob, second.commit, match="job 'b'")
     assert visible(s3) == {}
 
 
@@ -152,8 +149,7 @@ def test_an_announcement_goes_with_the_call_that_made_it(s3: MemoryStore) -> Non
         s3.before = raising("list *__magic_job-", Unanswered("slow down", status=503))
 
     At(s3, "put */_plan-*", announced)
-    with pytest.raises(Unanswered):
-        job.commit()
+    raises(Unanswered, job.commit)
     s3.before = None
     with suppress(mc.JobNotRunning):
         job.commit()
@@ -166,15 +162,10 @@ def test_an_announcement_after_an_abort_is_taken_back(s3: MemoryStore, refused: 
     if refused:
         s3.put_object("t/p=1/old.csv", b"old")
     job = job_of({"p=1/a.csv": b"a"}, mode="fail_partitions")
-    at = At(s3, "put */_plan-*", lambda: mc.abort(DEST, job.id))
-    with pytest.raises(mc.JobNotRunning):
-        job.commit()
-    assert at.done
+    with At(s3, "put */_plan-*", lambda: mc.abort(DEST, job.id)):
+        raises(mc.JobNotRunning, job.commit)
     assert matching(s3, "*/_plan-*") == []
     assert s3.open_uploads() == ()
-
-
-# What a replace spares ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", ["replace_partitions", "fail_partitions"])
@@ -189,8 +180,7 @@ def test_a_plan_that_lands_late_does_not_spare_a_partition(s3: MemoryStore, mode
             plans[request.key] = s3.body(request.key)
 
     s3.after = note
-    with pytest.raises(Crash):
-        earlier.commit()
+    raises(Crash, earlier.commit)
     s3.after = None
     key = list(plans)[-1]
     metadata = s3.attributes(key).metadata
@@ -202,15 +192,13 @@ def test_a_plan_that_lands_late_does_not_spare_a_partition(s3: MemoryStore, mode
         s3.before = None
         s3.put_object(key, plans[key], metadata=metadata)
 
-    at = At(s3, "list t/p=1/", lands)
-    later.commit()
-    assert at.done
+    with At(s3, "list t/p=1/", lands):
+        later.commit()
     assert set(visible(s3)) == {"t/p=1/later.csv"}
 
 
 def completed_append_without_a_set(s3: MemoryStore) -> mc.Job:
-    """An append of two files that is completed and not swept: its driver was killed. One of its
-    attempts was aborted late, and has taken its pendingset with it."""
+    """An append that is completed and not swept; a late attempt has taken its set away."""
     append = job_of({"a.csv": b"a"}, accept="listing")
     late = append.task("2", attempt="a2")
     with late.open("b.csv") as f:
@@ -228,10 +216,9 @@ def test_a_set_that_a_late_attempt_took_is_no_end_of_its_job(s3: MemoryStore) ->
     """I2: what an append has published is not known any more: a replace refuses to take it."""
     append = completed_append_without_a_set(s3)
     replace = job_of({"r.csv": b"r"}, mode="replace")
-    with pytest.raises(mc.ConflictingJob, match=append.id) as told:
-        replace.commit()
-    assert "a2.pendingset" in str(told.value)
-    assert "recover(" in str(told.value)
+    told = raises(mc.ConflictingJob, replace.commit, match=append.id)
+    assert "a2.pendingset" in str(told)
+    assert "recover(" in str(told)
     assert set(visible(s3)) == {"t/a.csv", "t/b.csv"}
 
 
@@ -256,9 +243,7 @@ def test_who_misses_a_set_of_a_job_waits_for_its_sweep(s3: MemoryStore) -> None:
 
 @pytest.mark.parametrize("mode", ["replace", "replace_partitions"])
 @pytest.mark.parametrize("at", ["begins", "lists"])
-def test_an_append_below_that_is_half_completed_keeps_its_files(
-    s3: MemoryStore, mode: Mode, at: str
-) -> None:
+def test_a_half_completed_append_keeps_its_files(s3: MemoryStore, mode: Mode, at: str) -> None:
     """I2: of `t/a`, as a replace of `t` begins, or shown by its second listing: all of it stays."""
     s3.put_object("t/a/old.csv", b"old")
     append = mc.start(f"{DEST}/a", accept="listing")
@@ -274,9 +259,8 @@ def test_an_append_below_that_is_half_completed_keeps_its_files(
         for key, (body, metadata) in hidden.items():
             s3.put_object(key, body, metadata=metadata)
 
-    first = At(s3, "list t/a/", shows, after=True)
-    assert replace.commit().outcome == "committed"
-    assert first.done
+    with At(s3, "list t/a/", shows, after=True):
+        assert replace.commit().outcome == "committed"
     s3.after = None
     mc.recover(f"{DEST}/a", append.id, dead_after=0)
     assert visible(s3) == {"t/a/1.csv": b"1", "t/a/b/2.csv": b"2", "t/a/r.csv": b"r"}
@@ -310,9 +294,8 @@ def test_old_data_that_another_deletes_just_then_stops_no_replace(s3: MemoryStor
     append = job_of({"a.csv": b"a"})
     killed_at(s3, "complete_upload", "t/a.csv", append)
     replace = job_of({"r.csv": b"r"}, mode="replace")
-    at = At(s3, "head t/a.csv", lambda: s3.delete_object("t/a.csv"))
-    assert replace.commit().outcome == "committed"
-    assert at.done
+    with At(s3, "head t/a.csv", lambda: s3.delete_object("t/a.csv")):
+        assert replace.commit().outcome == "committed"
     assert visible(s3) == {"t/r.csv": b"r"}
 
 
@@ -342,9 +325,8 @@ def test_an_append_that_rewrites_one_key_and_adds_another_is_not_halved(s3: Memo
     s3.put_object("t/d=1/old.csv", b"old")
     append = job_of({"a.csv": b"appended", "d=1/b.csv": b"appended"})
     replace = job_of({"r.csv": b"r"}, mode="replace")
-    at = At(s3, "list t/d=1/", append.commit)
-    assert replace.commit().outcome == "committed"
-    assert at.done
+    with At(s3, "list t/d=1/", append.commit):
+        assert replace.commit().outcome == "committed"
     there = visible(s3)
     assert there.pop("t/r.csv") == b"r"
     assert there in ({}, {"t/a.csv": b"appended", "t/d=1/b.csv": b"appended"})

@@ -21,6 +21,7 @@ from tests.promises.hands import (
     fitting,
     half_completed,
     job_of,
+    raises,
     refusing,
     visible,
 )
@@ -45,8 +46,7 @@ def test_an_attempt_that_was_committed_with_other_files_is_told(s3: MemoryStore)
     first, second = two_handles(mc.start(DEST))
     write(first, "a.csv")
     first.commit()
-    with pytest.raises(mc.TaskFailed, match="not part of it"):
-        write(second, "b.csv")
+    raises(mc.TaskFailed, write, second, "b.csv", match="not part of it")
     assert [u.key for u in s3.open_uploads()] == ["t/a.csv"]
 
 
@@ -70,11 +70,9 @@ def test_a_commit_that_comes_second_with_another_file_is_told(s3: MemoryStore) -
     write(first, "a.csv")
     file = second.open("b.csv")
     file.write(b"1")
-    closes = At(s3, "put *.pendingset", file.close)
-    first.commit()
-    assert closes.done
-    with pytest.raises(mc.TaskFailed, match="committed before, with other files"):
-        second.commit()
+    with At(s3, "put *.pendingset", file.close):
+        first.commit()
+    raises(mc.TaskFailed, second.commit, match="committed before, with other files")
     assert job.commit([first.result]).files == 1
     assert visible(s3) == A
 
@@ -86,8 +84,7 @@ def test_an_attempt_whose_closed_files_are_gone_is_not_committed(s3: MemoryStore
     mine, other = two_handles(mc.start(DEST, options=options))
     write(mine, "a.csv")
     other.abort() if how == "aborted" else write(other, "a.csv")
-    with pytest.raises(mc.TaskFailed, match="gone from its tree"):
-        mine.commit()
+    raises(mc.TaskFailed, mine.commit, match="gone from its tree")
     assert how == "closed anew" or not matching(s3, "*.pendingset")
 
 
@@ -107,8 +104,7 @@ def test_a_pending_that_is_not_the_attempts_fails_it(s3: MemoryStore, what: str)
     else:
         s3.put_object(mine, b"{", metadata=metadata)
     told = r"a\.csv\.pending" if what == "unreadable" else "not of this attempt"
-    with pytest.raises(mc.TaskFailed, match=told):
-        mc.attach(DEST, job.id).task("1", attempt="a").commit()
+    raises(mc.TaskFailed, mc.attach(DEST, job.id).task("1", attempt="a").commit, match=told)
 
 
 @pytest.mark.parametrize("options", [mc.Options(), mc.Options(etag_form="strings", checksum="off")])
@@ -138,16 +134,14 @@ def test_a_set_of_another_run_is_not_this_attempts(s3: MemoryStore) -> None:
             s3.put(request.key, s3.body(request.key), metadata={JOB_METADATA: "f" * 32})
 
     s3.before = another_was_faster
-    with pytest.raises(mc.MagicError):
-        task.commit()
+    raises(mc.MagicError, task.commit)
     assert task.committed is False
 
 
 def test_a_decided_replace_excludes_the_next_one(s3: MemoryStore) -> None:
     """I6: as one that runs does."""
     first = half_completed(s3, mode="replace")
-    with pytest.raises(mc.ConflictingJob, match=first.id):
-        mc.start(DEST, mode="replace")
+    raises(mc.ConflictingJob, mc.start, DEST, mode="replace", match=first.id)
 
 
 def test_a_plan_of_another_version_is_not_executed(s3: MemoryStore) -> None:
@@ -157,12 +151,8 @@ def test_a_plan_of_another_version_is_not_executed(s3: MemoryStore) -> None:
         job.commit()
     (plan,) = matching(s3, "*/_plan-*")
     s3.put(plan, s3.body(plan) + b" ", metadata=s3.head(plan).metadata)
-    with pytest.raises(mc.CommitIncomplete, match="not the version"):
-        mc.recover(DEST, job.id)
+    raises(mc.CommitIncomplete, mc.recover, DEST, job.id, match="not the version")
     assert visible(s3) == {}
-
-
-# What a driver reads of a set ---------------------------------------------------------------------
 
 
 def change(document: dict[str, Any], changes: Mapping[str, Any]) -> None:
@@ -180,8 +170,7 @@ def change(document: dict[str, Any], changes: Mapping[str, Any]) -> None:
 def rewritten(
     s3: MemoryStore, result: TaskCommit, metadata: Mapping[str, str] | None, **changes: Any
 ) -> None:
-    """Store a set once more, as Hadoop writes it: with changed fields, and other metadata if any
-    are given."""
+    """Store a set once more, as Hadoop writes it, with changed fields or other metadata."""
     document = orjson.loads(s3.body(result.key))
     change(document, {"contentSha256": None, **changes})
     kept = s3.attributes(result.key).metadata if metadata is None else metadata
@@ -214,8 +203,7 @@ def test_a_set_of_ours_that_says_something_else_refuses_the_job(
     """I2, I6: another bucket, or another job; and which task's it is is not guessed."""
     job, result = two_tasks()
     rewritten(s3, result, {JOB_METADATA: job.uuid}, **changes)
-    with pytest.raises(mc.CommitRefused, match=told):
-        job.commit()
+    raises(mc.CommitRefused, job.commit, match=told)
     assert visible(s3) == {}
 
 
@@ -240,9 +228,8 @@ def test_a_set_of_nobody_stops_the_commit(s3: MemoryStore, unreadable: bool) -> 
     assert [result.key in problem for problem in prospect.problems] == [True]
     if unreadable:
         s3.put_object(result.key, b"{")
-    with pytest.raises(mc.IncompleteJob, match="say nowhere whose they are") as caught:
-        job.commit()
-    assert result.key in str(caught.value)
+    caught = raises(mc.IncompleteJob, job.commit, match="say nowhere whose they are")
+    assert result.key in str(caught)
     assert (job.state, visible(s3)) == ("running", {})
     s3.delete_object(result.key)
     assert job.commit().files == 1

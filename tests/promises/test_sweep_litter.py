@@ -1,5 +1,4 @@
-"""I4, I6: what the sweep reads from leftovers: whose they are, what they name, and in which order
-they go."""
+"""I4, I6: what the sweep reads from leftovers: whose they are, and what they name."""
 
 from __future__ import annotations
 
@@ -60,13 +59,14 @@ def test_a_leftover_that_names_a_key_outside_names_nothing(s3: MemoryStore) -> N
 
 
 def test_a_leftover_of_another_run_names_nothing(s3: MemoryStore) -> None:
-    """I6: what another run of a given id left is not ours: the uploads that it names stay."""
+    """I6: what another run of a given id left is not ours: it stays, with what it names."""
     job = mc.start(DEST, job_id="given")
     result = committed_task(job, "1", {"a.csv": b"1"})
     theirs = s3.start_upload("t/b.csv")
     leave_set(s3, job, result, "f" * 32, destination_key="t/b.csv", upload_id=theirs)
     job.abort()
     assert open_ids(s3) == [theirs]
+    assert len(matching(s3, "*-copy.pendingset")) == 1
 
 
 def test_a_leftover_pending_of_a_committed_file_costs_no_object(s3: MemoryStore) -> None:
@@ -173,9 +173,6 @@ def test_what_fails_once_is_done_again(s3: MemoryStore, verb: str, failure: str)
     assert len(told) == UPLOADS
     for requests in told.values():
         assert requests[-2:] == [("abort_upload", ""), ("list_parts", "NoSuchUpload")]
-
-
-# What a task saved, and a committed job does not publish, is told (I2, I10) -----------------------
 
 
 def saved(job: mc.Job, task: str, *names: str) -> mc.Task:

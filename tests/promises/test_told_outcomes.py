@@ -20,6 +20,7 @@ from tests.promises.hands import (
     failing,
     fitting,
     job_of,
+    raises,
     raising,
     visible,
 )
@@ -33,8 +34,7 @@ def expired(attempts: int = 1) -> mc.PermissionDenied:
 
 
 class Swallowed:
-    """The first of some requests gets no answer, and lands when the test says so; those after it
-    are refused."""
+    """The first of some requests gets no answer, and may land later; the others are refused."""
 
     def __init__(self, store: MemoryStore, fits: Fits, *, within: bool) -> None:
         """``within``: the adapter has sent it twice by itself: one error, after two attempts."""
@@ -60,9 +60,7 @@ def swap(request: Request) -> bool:
 
 @pytest.mark.parametrize("within", [False, True])
 @pytest.mark.parametrize("verb", ["commit", "abort"])
-def test_a_refusal_after_an_unanswered_swap_is_unknown(
-    s3: MemoryStore, verb: str, within: bool
-) -> None:
+def test_a_refusal_after_no_answer_is_unknown(s3: MemoryStore, verb: str, within: bool) -> None:
     """I10: the first sending may land after the second was refused: "not decided" is not said."""
     job = job_of({"a.csv": b"1"})
     late = Swallowed(s3, swap, within=within)
@@ -81,17 +79,14 @@ def test_a_refusal_after_an_unanswered_swap_is_unknown(
 def test_a_refusal_after_an_unanswered_setup_is_unknown(s3: MemoryStore, within: bool) -> None:
     """I10: the record may appear after the refusal: nobody says that there is none."""
     late = Swallowed(s3, "put *_job.json", within=within)
-    with pytest.raises(mc.OutcomeUnknown):
-        mc.start(DEST)
+    raises(mc.OutcomeUnknown, mc.start, DEST)
     late.requests[0].effect()
     s3.before = None
     assert matching(s3, "*_job.json")
 
 
 @pytest.mark.parametrize("error", [expired(), BUSY])
-def test_a_failure_after_the_decision_undecides_nothing(
-    s3: MemoryStore, error: mc.StoreError
-) -> None:
+def test_a_failure_afterwards_undecides_nothing(s3: MemoryStore, error: mc.StoreError) -> None:
     """I10: each is `CommitIncomplete`, or a warning of a committed job, at any request."""
 
     def one(moment: int) -> bool:
@@ -112,42 +107,38 @@ def test_a_failure_after_the_decision_undecides_nothing(
 
 
 @pytest.mark.parametrize("accepted", [False, True])
-@pytest.mark.parametrize("error", [expired(), BUSY])
-def test_a_replaced_file_that_is_not_deleted_is_told(
-    s3: MemoryStore, error: mc.StoreError, accepted: bool
+@pytest.mark.parametrize(
+    ("verb", "key", "error"),
+    [
+        ("delete_one", "t/old.csv", expired()),
+        ("delete_one", "t/old.csv", BUSY),
+        ("put", "t/_SUCCESS", expired()),
+        ("put", "t/_SUCCESS", InvalidRequest("no", status=400)),
+    ],
+)
+def test_what_a_replace_could_not_do_is_told_and_may_be_taken_as_it_is(
+    s3: MemoryStore, verb: str, key: str, error: mc.StoreError, accepted: bool
 ) -> None:
-    """I10, I5: who finishes the job deletes it; one that never can be may be taken as it is."""
-    s3.put_object("t/old.csv", b"old")
+    """I5, I8, I10: who finishes the job deletes the old file, or writes the marker anew."""
+    for old in ("t/old.csv", "t/_SUCCESS"):
+        s3.put_object(old, b"old")
     job = job_of({"new.csv": b"new"}, mode="replace")
 
-    failing(s3, "delete_one", "t/old.csv", error)
-    with pytest.raises(mc.CommitIncomplete, match=r"t/old\.csv") as raised:
-        job.commit()
-    assert (raised.value.state, raised.value.outstanding) == ("completed", ("t/old.csv",))
-    assert f"recover('s3://bucket/t/', {job.id!r}, accept=['t/old.csv'])" in str(raised.value)
+    failing(s3, verb, key, error)
+    raised = raises(mc.CommitIncomplete, job.commit)
+    assert (raised.state, raised.outstanding) == ("completed", (key,))
+    assert f"recover('s3://bucket/t/', {job.id!r}, accept=[{key!r}])" in str(raised)
     assert (job.state, job.outcome) == ("completed", "committed")
-    assert set(visible(s3)) == {"t/old.csv", "t/new.csv"}
+    assert ("t/old.csv" in s3.keys(), "t/_SUCCESS" in s3.keys()) == (verb != "put", False)
     if not accepted:
         s3.before = None
-    recovery = mc.recover(DEST, job.id, accept=["t/old.csv"] if accepted else ())
+    recovery = mc.recover(DEST, job.id, accept=[key] if accepted else ())
     assert recovery.state == "closed"
     assert recovery.report is not None
-    assert ("t/old.csv was accepted as it is" in recovery.report.warnings) is accepted
-    assert ("t/old.csv" in visible(s3)) is accepted
-
-
-@pytest.mark.parametrize("error", [expired(), InvalidRequest("no", status=400)])
-def test_a_marker_that_was_taken_away_comes_back(s3: MemoryStore, error: mc.StoreError) -> None:
-    """I8: ``replace`` has deleted the old one, the new one is refused: who finishes writes it."""
-    s3.put_object("t/_SUCCESS", b"")
-    job = job_of({"new.csv": b"new"}, mode="replace")
-
-    At(s3, "put t/_SUCCESS", error)
-    with pytest.raises(mc.CommitIncomplete, match="_SUCCESS"):
-        job.commit()
-    assert "t/_SUCCESS" not in s3.keys()
-    assert job.commit().outcome == "committed"
-    assert b"magic-committer" in s3.body("t/_SUCCESS")
+    assert (f"{key} was accepted as it is" in recovery.report.warnings) is accepted
+    assert ("t/old.csv" in visible(s3)) is (accepted and verb != "put")
+    marked = "t/_SUCCESS" in s3.keys() and b"magic-committer" in s3.body("t/_SUCCESS")
+    assert marked is not (accepted and verb == "put")
 
 
 def test_a_generator_that_an_earlier_call_has_used_up_commits_nothing(s3: MemoryStore) -> None:
@@ -158,12 +149,9 @@ def test_a_generator_that_an_earlier_call_has_used_up_commits_nothing(s3: Memory
     results = (result for result in done)
 
     At(s3, "list_uploads", Unanswered("slow down", status=503))
-    with pytest.raises(mc.StoreError):
-        job.commit(results)
-    with pytest.raises(mc.OptionError, match="list"):
-        job.commit(results)
-    with pytest.raises(mc.IncompleteJob, match=r"commit\(results=\[\], expect=0\)"):
-        job.commit(iter(()))
+    raises(mc.StoreError, job.commit, results)
+    raises(mc.OptionError, job.commit, results, match="list")
+    raises(mc.IncompleteJob, job.commit, iter(()), match=r"commit\(results=\[\], expect=0\)")
     assert set(visible(s3)) == {"t/old.csv"}
     assert job.commit(done).files == 1
     assert set(visible(s3)) == {"t/a.csv"}
@@ -179,8 +167,7 @@ def test_a_decided_job_is_finished_whatever_results_are_passed(s3: MemoryStore) 
         raise Unanswered("no answer")
 
     At(s3, swap, lose, after=True)
-    with pytest.raises(mc.OutcomeUnknown):
-        job.commit(results)
+    raises(mc.OutcomeUnknown, job.commit, results)
     s3.before = s3.after = None
     assert job.commit(results).outcome == "committed"
     assert set(visible(s3)) == {"t/a.csv"}
@@ -193,9 +180,8 @@ def test_a_job_without_a_task_is_not_committed_by_accident(s3: MemoryStore, mode
     job = mc.start(DEST, mode=mode)
     with job.task("1").open("a.csv") as f:
         f.write(b"1")
-    with pytest.raises(mc.IncompleteJob) as raised:
-        job.commit()
-    assert "task.commit()" in str(raised.value)
+    raised = raises(mc.IncompleteJob, job.commit)
+    assert "task.commit()" in str(raised)
     assert mc.attach(DEST, job.id).state == "running"
     assert set(visible(s3)) == {"t/old.csv"}
 
@@ -213,8 +199,7 @@ def test_a_result_of_files_without_a_set_is_refused(s3: MemoryStore, wrong: dict
     """I2: its file would be dropped without a word."""
     job = mc.start(DEST)
     result = TaskCommit.from_dict({**TaskCommit(job.uuid, "1", "a").to_dict(), **wrong})
-    with pytest.raises(mc.OptionError, match="key is empty"):
-        job.commit([result])
+    raises(mc.OptionError, job.commit, [result], match="key is empty")
     assert mc.attach(DEST, job.id).state == "running"
 
 
@@ -225,38 +210,29 @@ def test_an_interrupted_start_leaves_no_live_job(
 ) -> None:
     """I4: Ctrl-C at the record's PUT: the next ``replace`` is not told that a job lives."""
     At(s3, "put *_job.json", KeyboardInterrupt(), after=landed)
-    with pytest.raises(KeyboardInterrupt) as raised:
-        mc.start(DEST, mode="replace", job_id=job_id)
-    assert any("magic_committer.abort('s3://bucket/t/'" in n for n in raised.value.__notes__)
+    raised = raises(KeyboardInterrupt, mc.start, DEST, mode="replace", job_id=job_id)
+    assert any("magic_committer.abort('s3://bucket/t/'" in n for n in raised.__notes__)
     assert all(found.state == "closed" for found in mc.inspect(DEST))
     mc.start(DEST, mode="replace").abort()
 
 
-# Files that the store will not complete -----------------------------------------------------------
-
-
 @pytest.fixture
 def refused(s3: MemoryStore) -> mc.Job:
-    """A job that is committed, and one of whose files the store will not complete: it calls each
-    Complete wrong, and keeps the upload."""
+    """A committed job, one of whose files the store calls wrong, and keeps the upload."""
     job = job_of({"1.csv": b"1", "2.csv": b"22"})
     wrong = InvalidRequest("the checksum is wrong", status=400, code="BadDigest")
     failing(s3, "complete_upload", "t/2.csv", wrong)
-    with pytest.raises(mc.CommitIncomplete):
-        job.commit()
+    raises(mc.CommitIncomplete, job.commit)
     return job
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_a_refused_file_is_told_in_the_stores_words(
-    s3: MemoryStore, refused: mc.Job, lost: bool
-) -> None:
+def test_a_refused_file_is_told_by_its_error(s3: MemoryStore, refused: mc.Job, lost: bool) -> None:
     """Waiting does not mend it, and it is no lost upload: the ways out are said."""
     if lost:
         s3.delete_object("t/1.csv")
-    with pytest.raises(mc.CommitIncomplete, match="refused by the store") as raised:
-        mc.recover(DEST, refused.id)
-    error = raised.value
+    raised = raises(mc.CommitIncomplete, mc.recover, DEST, refused.id, match="refused by the store")
+    error = raised
     assert lost or "the checksum is wrong" in error.message
     assert set(error.unresolved) == {"t/2.csv"} | ({"t/1.csv"} if lost else set())
     assert (error.refused, error.unfinished) == (("t/2.csv",), ())
@@ -266,9 +242,7 @@ def test_a_refused_file_is_told_in_the_stores_words(
 
 
 @pytest.mark.parametrize("seen", [True, False])
-def test_an_accepted_file_is_told_as_unpublished(
-    s3: MemoryStore, refused: mc.Job, seen: bool
-) -> None:
+def test_an_accepted_file_is_unpublished(s3: MemoryStore, refused: mc.Job, seen: bool) -> None:
     """Where the store does not tell what is there after the abort, the report says just that."""
     unread = lambda: failing(s3, "head", "t/2.csv", Unanswered("no answer"))  # noqa: E731
     At(s3, "abort_upload" if not seen else "none", unread, after=True)

@@ -28,6 +28,7 @@ from tests.promises.hands import (
     dies_at,
     fitting,
     one_file,
+    raises,
     refusing,
     unanswered,
     visible,
@@ -47,9 +48,6 @@ def tombstones(s3: MemoryStore) -> list[str]:
     """Keys of the sets that say that their attempt was aborted."""
     sets = {key: decode_pendingset(s3.body(key), key) for key in matching(s3, "*.pendingset")}
     return [key for key, one in sets.items() if (one.extra_data or {}).get(EXTRA_ABORTED) == "true"]
-
-
-# The schedule -------------------------------------------------------------------------------------
 
 
 def abort_with_a_commit_before(s3: MemoryStore, accept: Accept, number: int) -> str:
@@ -104,17 +102,13 @@ def test_an_abort_beside_a_commit_never_takes_files_of_a_decided_job(accept: Acc
     assert outcomes.count("refused") >= 3
 
 
-# The tombstone ------------------------------------------------------------------------------------
-
-
 def test_an_aborted_attempt_is_never_committed_and_says_what_to_do(s3: MemoryStore) -> None:
     """I2, I10: the commit by another handle is refused, with the reason and the way out."""
     job = mc.start(DEST)
     first, second = one_file(job, attempt="a"), other_handle(job)
     second.abort()
     assert s3.open_uploads() == ()
-    with pytest.raises(mc.TaskFailed, match=r"aborted by another process.*as another attempt"):
-        first.commit()
+    raises(mc.TaskFailed, first.commit, match=r"aborted by another process.*as another attempt")
     with pytest.raises(mc.TaskFailed, match="aborted"):
         one_file(job, attempt="a").commit()  # the same name again, with files of its own
     assert s3.open_uploads() == ()
@@ -145,8 +139,7 @@ def test_a_result_that_names_a_tombstone_is_refused(s3: MemoryStore) -> None:
     (key,) = tombstones(s3)
     told = {"key": key, "etag": s3.head(key).etag, "pendingset_bytes": 0, "files": 0, "bytes": 0}
     forged = replace(mc.TaskCommit(job.uuid, "1", "a"), **told)
-    with pytest.raises(mc.CommitRefused, match="aborted"):
-        job.commit([forged])
+    raises(mc.CommitRefused, job.commit, [forged], match="aborted")
     assert visible(s3) == {}
 
 
@@ -168,15 +161,11 @@ def test_a_tombstone_is_known_and_taken_back_when_it_is_late(s3: MemoryStore, la
     """I4: the job was swept meanwhile. I5: a claim that lost its answer meets itself."""
     job = mc.start(DEST)
     task = one_file(job, attempt="a")
-    at = At(s3, SET, job.abort if late else unanswered, after=not late)
-    task.abort()
-    assert at.done
+    with At(s3, SET, job.abort if late else unanswered, after=not late):
+        task.abort()
     assert s3.open_uploads() == ()
     assert len(tombstones(s3)) == (not late)
     assert not late or s3.keys() == ()
-
-
-# Claims that go wrong -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("claim", ["lost", "landed", "refused"])
@@ -193,8 +182,7 @@ def test_a_claim_that_is_not_known_to_be_taken_undoes_nothing(s3: MemoryStore, c
             raise error
 
     s3.before = lose
-    with pytest.raises(type(error)):
-        task.abort()
+    raises(type(error), task.abort)
     s3.before = None
     assert len(s3.open_uploads()) == 1
     assert len(tombstones(s3)) == (claim == "landed")
@@ -217,8 +205,7 @@ def test_a_conflict_is_not_taken_for_a_claim(s3: MemoryStore) -> None:
         raise WriteConflict("another write is under way", status=409)
 
     At(s3, SET, conflict)
-    with pytest.raises(mc.TaskFailed, match="committed"):
-        task.abort()
+    raises(mc.TaskFailed, task.abort, match="committed")
     assert next_claim[0].done
     assert job.commit(expect=["1"]).files == 1
     assert visible(s3) == {"t/a.csv": b"1"}
@@ -242,8 +229,7 @@ def test_an_object_of_another_run_at_the_key_is_left_alone(s3: MemoryStore) -> N
     task = one_file(job, attempt="a")
     key = f"t/__magic_job-1/job-1/00/_{task.attempt_id}.pendingset"
     s3.put_object(key, b"{}", metadata={JOB_METADATA: "0" * 32})
-    with pytest.raises(mc.TaskFailed):
-        task.abort()
+    raises(mc.TaskFailed, task.abort)
     assert s3.body(key) == b"{}"
     assert len(s3.open_uploads()) == 1
     job.abort()
@@ -257,8 +243,7 @@ def test_without_conditions_nothing_is_claimed(s3: MemoryStore, committed: bool)
     task, other = one_file(job, attempt="a"), other_handle(job)
     if committed:
         other.commit()
-        with pytest.raises(mc.TaskFailed, match="committed"):
-            task.abort()
+        raises(mc.TaskFailed, task.abort, match="committed")
         assert job.commit().files == 1
     else:
         puts = s3.requests["put"]
@@ -270,12 +255,8 @@ def test_without_conditions_nothing_is_claimed(s3: MemoryStore, committed: bool)
 LOST = Unanswered("no answer")
 
 
-# An attempt whose own PUT was not answered --------------------------------------------------------
-
-
 def held(s3: MemoryStore, task: mc.Task, *errors: StoreError) -> list[Request]:
-    """Commit an attempt while the PUTs of its pendingset get these answers, the last one for ever.
-    Gives the requests, which may land later."""
+    """Commit while the PUTs of the set get these answers: the requests, which may land later."""
     late: list[Request] = []
 
     def hold(request: Request) -> None:
@@ -284,17 +265,14 @@ def held(s3: MemoryStore, task: mc.Task, *errors: StoreError) -> list[Request]:
             raise errors[min(len(late), len(errors)) - 1]
 
     s3.before = hold
-    with pytest.raises(type(errors[-1])):
-        task.commit()
+    raises(type(errors[-1]), task.commit)
     s3.before = None
     return late
 
 
 @pytest.mark.parametrize("landed", [False, True])
 @pytest.mark.parametrize("track", ["memory", "s3"])
-def test_a_claim_ends_the_doubt_of_an_unanswered_put(
-    s3: MemoryStore, track: Track, landed: bool
-) -> None:
+def test_a_claim_ends_the_doubt_of_a_put(s3: MemoryStore, track: Track, landed: bool) -> None:
     """I2, I4: its set can never land, and the attempt is undone; or it has landed, and counts."""
     job = mc.start(DEST, track=track)
     task = one_file(job)
@@ -302,40 +280,36 @@ def test_a_claim_ends_the_doubt_of_an_unanswered_put(
     assert len(s3.open_uploads()) == 1
     if landed:
         late[0].effect()
-        with pytest.raises(mc.TaskFailed, match="committed, or may be"):
-            task.abort()
+        raises(mc.TaskFailed, task.abort, match="committed, or may be")
     else:
         task.abort()
         assert s3.open_uploads() == ()
         for request in late[:3]:  # those of the set; then come the claim's
-            with pytest.raises(PreconditionFailed):
-                request.effect()
+            raises(PreconditionFailed, request.effect)
     assert job.commit(expect=["1"] if landed else 0).files == landed
     assert visible(s3) == ({"t/a.csv": b"1"} if landed else {})
     assert control(s3) == []
 
 
 @pytest.mark.parametrize("track", ["memory", "s3"])
-@pytest.mark.parametrize("attempts", [1, 2])
+@pytest.mark.parametrize(
+    ("lost", "attempts"), [(True, 1), (False, 2), (False, 1)], ids=["lost", "sent twice", "once"]
+)
 def test_a_put_that_may_land_is_never_called_refused(
-    s3: MemoryStore, track: Track, attempts: int
+    s3: MemoryStore, track: Track, lost: bool, attempts: int
 ) -> None:
-    """I2: a refusal of the second try says nothing of the first: it lands, and is committed."""
+    """I2, I4: a refusal of the second try says nothing of the first: it lands, and is committed.
+    One try, one refusal, no other handle: nothing can land, the upload is aborted."""
     job = mc.start(DEST, track=track)
     task = one_file(job)
     refused = PermissionDenied("expired", status=403, attempts=attempts)
-    late = held(s3, task, *([LOST] if attempts == 1 else []), refused)
-    assert len(s3.open_uploads()) == 1
-    late[0].effect()
-    assert job.commit(expect=["1"]).files == 1
-    assert visible(s3) == {"t/a.csv": b"1"}
-
-
-def test_a_put_that_was_refused_at_once_is_undone(s3: MemoryStore) -> None:
-    """I4: one try, one refusal, no other handle: nothing can land, the upload is aborted."""
-    task = one_file(mc.start(DEST, track="memory"))
-    held(s3, task, PermissionDenied("forbidden", status=403))
-    assert s3.open_uploads() == ()
+    late = held(s3, task, *[LOST] * lost, refused)
+    may_land = lost or attempts == 2
+    assert len(s3.open_uploads()) == may_land
+    if may_land:
+        late[0].effect()
+        assert job.commit(expect=["1"]).files == 1
+        assert visible(s3) == {"t/a.csv": b"1"}
 
 
 def test_a_set_that_cannot_be_read_after_a_412_is_not_called_refused(s3: MemoryStore) -> None:
@@ -350,8 +324,7 @@ def test_a_set_that_cannot_be_read_after_a_412_is_not_called_refused(s3: MemoryS
             raise PermissionDenied("expired", status=403)
 
     s3.before = expire
-    with pytest.raises(PermissionDenied):
-        task.commit()
+    raises(PermissionDenied, task.commit)
     s3.before = None
     assert job.commit(expect=["1"]).files == 1
     assert visible(s3) == {"t/a.csv": b"1"}

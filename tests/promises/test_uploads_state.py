@@ -35,6 +35,7 @@ from tests.promises.hands import (
     dies_at,
     job_of,
     killed,
+    raises,
     refusing,
     visible,
 )
@@ -61,22 +62,16 @@ def decided(s3: MemoryStore, *, mode: Mode = "append") -> mc.Job:
     return job
 
 
-# After the decision -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("error", [DENIED, InvalidRequest("a key is needed", status=400)])
-def test_an_open_upload_nobody_may_see_is_never_called_gone(
-    s3: MemoryStore, error: StoreError
-) -> None:
+def test_an_upload_nobody_may_see_is_not_called_gone(s3: MemoryStore, error: StoreError) -> None:
     """I10: after the decision its file is unfinished; nobody is told to accept what is there."""
     job = decided(s3)
     s3.before = denying("complete_upload", "list_parts", error=error)
     for step in (lambda: mc.attach(DEST, "j").commit(), lambda: mc.recover(DEST, "j")):
-        with pytest.raises(mc.CommitIncomplete) as raised:
-            step()
-        assert raised.value.unresolved == ()
-        assert sorted(raised.value.unfinished) == ["t/a.csv", "t/b.csv"]
-        assert "accept" not in raised.value.hint
+        raised = raises(mc.CommitIncomplete, step)
+        assert raised.unresolved == ()
+        assert sorted(raised.unfinished) == ["t/a.csv", "t/b.csv"]
+        assert "accept" not in raised.hint
     s3.before = denying("complete_upload", "list_parts", "list_uploads", error=error)
     with pytest.raises(mc.CommitIncomplete):  # the operator's word is for what is gone
         mc.recover(DEST, "j", accept=["t/a.csv", "t/b.csv"])
@@ -118,9 +113,6 @@ def test_a_store_that_does_not_answer_is_no_finding(s3: MemoryStore) -> None:
     assert (found.visible, found.missing, found.problem) == (None, None, "no answer")
 
 
-# Before the decision ------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def blind(s3: MemoryStore) -> MemoryStore:
     """A store whose listing of uploads shows none, as it may: it is a hint."""
@@ -144,15 +136,12 @@ def test_a_check_that_is_not_made_decides_nothing(
     job = job_of({"a.csv": b"1"}, job_id="j")
     blind.before = denying(verb, error=error)
     if verb == "list_parts" or isinstance(error, Unanswered):
-        with pytest.raises(type(error)):
-            job.commit()
+        raises(type(error), job.commit)
         assert job.state == "running"
     blind.before = None
     assert job.commit().outcome == "committed"
     assert visible(blind) == {"t/a.csv": b"1"}
 
-
-# 409 and 412 on Complete --------------------------------------------------------------------------
 
 CONFLICT = WriteConflict("conflict", status=409)
 FAILED = PreconditionFailed("precondition failed", status=412)
@@ -160,30 +149,23 @@ FAILED = PreconditionFailed("precondition failed", status=412)
 
 @pytest.mark.parametrize("mode", get_args(Mode))
 @pytest.mark.parametrize("error", [CONFLICT, FAILED])
-def test_a_conflict_with_nothing_reverts_no_job(
-    s3: MemoryStore, mode: Mode, error: StoreError
-) -> None:
+def test_a_conflict_with_nothing_is_none(s3: MemoryStore, mode: Mode, error: StoreError) -> None:
     """I2: a 409 with nothing at the key is passed over; one that stays undoes nothing."""
     if mode in ("fail", "fail_partitions"):  # the others send no condition
         first = job_of({"dt=1/a.csv": b"1"}, mode=mode)
-        once = At(s3, "complete_upload", error)
-        assert first.commit().outcome == "committed"
-        assert once.done
+        with At(s3, "complete_upload", error):
+            assert first.commit().outcome == "committed"
     job = mc.start(f"{DEST}2", job_id="j", mode=mode)
     committed_task(job, "1", {"a.csv": b"1", "b.csv": b"22"})
     s3.before = denying("complete_upload", key="b.csv", error=error)
     for _ in range(2):
-        with pytest.raises(mc.CommitIncomplete) as raised:
-            mc.attach(f"{DEST}2", "j").commit()
-        assert (raised.value.unfinished, raised.value.unresolved) == (("t2/b.csv",), ())
+        raised = raises(mc.CommitIncomplete, mc.attach(f"{DEST}2", "j").commit)
+        assert (raised.unfinished, raised.unresolved) == (("t2/b.csv",), ())
         assert "t2/a.csv" in s3.keys()
         assert mc.attach(f"{DEST}2", "j").state == "committing"
     s3.before = None
     assert mc.recover(f"{DEST}2", "j").outcome == "committed"
     assert {"t2/a.csv", "t2/b.csv"} <= set(s3.keys())
-
-
-# Revert -------------------------------------------------------------------------------------------
 
 
 class Deaf(MemoryStore):
@@ -224,16 +206,14 @@ def test_a_revert_is_not_told_while_an_upload_can_be_completed() -> None:
     """I3: aborts that do not take leave it `reverting`; what is completed meanwhile is deleted."""
     with deaf_store(99) as (s3, _):
         job = decided(s3)
-        with pytest.raises(mc.AbortIncomplete, match="still open") as raised:
-            mc.abort(DEST, job.id, revert=True)
-        assert "magic_committer.recover(" in raised.value.hint
+        raised = raises(mc.AbortIncomplete, mc.abort, DEST, job.id, revert=True, match="still open")
+        assert "magic_committer.recover(" in raised.hint
         assert mc.attach(DEST, job.id).state == "reverting"
         complete(s3, "t/a.csv")
         s3.times = 1
         s3.heard.clear()
-        at = At(s3, "list_parts t/b.csv", lambda: complete(s3, "t/b.csv"))
-        assert mc.abort(DEST, job.id).outcome == "reverted"
-        assert at.done
+        with At(s3, "list_parts t/b.csv", lambda: complete(s3, "t/b.csv")):
+            assert mc.abort(DEST, job.id).outcome == "reverted"
         assert visible(s3) == {}
         assert s3.open_uploads() == ()
 
@@ -266,9 +246,7 @@ def test_what_fails_in_a_revert_is_done_again(
 
 @pytest.mark.parametrize("error", [DENIED, Unanswered("no answer")])
 @pytest.mark.parametrize("verb", ["put", "get"])
-def test_a_record_that_fails_after_the_undoing_is_told(
-    machine: Machine, verb: str, error: StoreError
-) -> None:
+def test_a_record_that_fails_is_told(machine: Machine, verb: str, error: StoreError) -> None:
     """I10: it cannot be written, nor read after that: AbortIncomplete, no error of the store."""
     job, s3 = machine.job("reverting"), machine.s3
     undone: list[str] = []
@@ -279,14 +257,10 @@ def test_a_record_that_fails_after_the_undoing_is_told(
             raise error
 
     s3.before = hook
-    with pytest.raises(mc.AbortIncomplete):
-        mc.abort(DEST, job.id)
+    raises(mc.AbortIncomplete, mc.abort, DEST, job.id)
     s3.before = None
     assert undone
     assert mc.abort(DEST, job.id).outcome == "reverted"
-
-
-# Aborts are proved --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("times", [1, 99])

@@ -12,7 +12,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.errors import NotSupported, Unanswered
 from magic_committer.stores.memory import MemoryStore
-from tests.promises.hands import DEST, committed_task, control, raising, visible
+from tests.promises.hands import DEST, committed_task, control, raises, raising, visible
 
 A = {"a.csv": b"1"}
 SEEN = {"t/a.csv": b"1"}
@@ -71,10 +71,9 @@ def test_a_commit_that_is_incomplete_is_never_aborted(
     with suppress(mc.CommitIncomplete), mc.start(DEST) as job:
         result = committed_task(job, "1", A)
         s3.before = NO_COMPLETES
-        with pytest.raises(mc.CommitIncomplete) as raised:
-            job.commit([result])
+        raised = raises(mc.CommitIncomplete, job.commit, [result])
         if not caught:
-            raise raised.value
+            raise raised
     assert (job.outcome, aborts) == ("committed", [])
     s3.before = None
     assert mc.recover(DEST, job.id).outcome == "committed"
@@ -145,19 +144,16 @@ def test_a_handle_that_did_not_start_the_job_has_no_block(s3: MemoryStore, other
             "of write": lambda: writing.job,
         }
         handle = ways[other]()
-        with pytest.raises(mc.MagicError, match="has not started"):
-            handle.__enter__()
+        raises(mc.MagicError, handle.__enter__, match="has not started")
         assert (handle.state, job.state) == ("running", "running")
 
 
 def test_a_block_is_entered_once(s3: MemoryStore) -> None:
     """A second ``with`` of one handle is refused, inside the first and after it."""
     with mc.start(DEST) as job:
-        with pytest.raises(mc.MagicError, match="once"):
-            job.__enter__()
+        raises(mc.MagicError, job.__enter__, match="once")
         job.commit(expect=0)
-    with pytest.raises(mc.MagicError, match="once"):
-        job.__enter__()
+    raises(mc.MagicError, job.__enter__, match="once")
 
 
 def test_a_job_in_its_block_is_kept_alive(s3: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,6 +175,5 @@ def test_a_refused_start_leaves_no_live_job(s3: MemoryStore) -> None:
     """I4: the record cannot be deleted conditionally: it is closed, and shuts nobody out."""
     s3.put_object("t/old.csv", b"old")
     s3.before = raising(lambda r: r.verb == "delete_one" and r.if_match is not None, NotSupported)
-    with pytest.raises(mc.DestinationExists):
-        mc.start(DEST, mode="fail")
+    raises(mc.DestinationExists, mc.start, DEST, mode="fail")
     assert [found.state for found in mc.inspect(DEST)] == ["closed"]

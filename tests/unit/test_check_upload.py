@@ -16,6 +16,7 @@ from magic_committer.hadoop.paths import Destination, java_uri, waiting_path
 from magic_committer.protocol.record import USUAL_TERMS, StartedJob
 from magic_committer.stores.base import PART_NUMBER_MAX, ObjectInfo, Part
 from magic_committer.testing import memory_store
+from tests.promises.hands import raises
 
 UUID = "0" * 32
 DEST = Destination.parse("s3://bucket/t")
@@ -24,8 +25,7 @@ UPLOAD = ReadyUpload("t/a.csv", "id", (Part(1, '"a"', 1),), 1, None, f"{UUID}.a.
 
 
 def wrong(job: StartedJob = JOB, **changes: Any) -> str:
-    """What is wrong with an upload that is changed so. Whether its directory was found right before
-    makes no difference."""
+    """What is wrong with an upload that is changed so, whatever was checked before it."""
     changed = UPLOAD._replace(**changes)
     row = (changed.key, changed.upload_id, changed.token, len(changed.parts))
     alone, after = RowCheck(job, DEST), RowCheck(job, DEST)
@@ -59,8 +59,7 @@ def test_a_key_that_no_file_may_have_is_wrong(key: str) -> None:
 @pytest.mark.parametrize("character", ["\x00", "\n", "\x1b", "\x7f", "\x85", "\ufffe"])
 @pytest.mark.parametrize("adopted", ["", "__magic_job-j/"])
 def test_a_key_that_listings_cannot_carry_is_wrong(character: str, adopted: str) -> None:
-    """One such key breaks Ceph's listing of the whole prefix: refused before the decision, also of
-    a Hadoop job's pendingset."""
+    """One such key breaks Ceph's listing of the prefix: refused, also of a Hadoop job's set."""
     job = structs.replace(JOB, adopted=adopted)
     told = wrong(job, key=f"t/a{character}b", token="" if adopted else UPLOAD.token)
     assert "cannot carry control characters" in told or "has the character" in told
@@ -89,8 +88,7 @@ def test_an_upload_has_one_to_ten_thousand_parts(count: int, fine: bool) -> None
 
 
 def test_a_key_that_is_taken_as_it_is_stands_for_itself_only() -> None:
-    """I2: of two uploads that are not open any more the operator takes one as it is: the other one
-    still refuses the job."""
+    """I2: of two uploads that are gone the operator accepts one: the other refuses the job."""
     with memory_store() as s3:
         job = mc.start("s3://bucket/t")
         with job.task("1") as task:
@@ -98,9 +96,8 @@ def test_a_key_that_is_taken_as_it_is_stands_for_itself_only() -> None:
                 task.open(name).close()
         for upload in s3.open_uploads():
             s3.drop_upload(upload.upload_id)
-        with pytest.raises(mc.CommitRefused) as raised:
-            job._committer().commit_job(accept=["t/a.csv"])
-        assert [problem.partition(":")[0] for problem in raised.value.problems] == ["t/b.csv"]
+        raised = raises(mc.CommitRefused, job._committer().commit_job, accept=["t/a.csv"])
+        assert [problem.partition(":")[0] for problem in raised.problems] == ["t/b.csv"]
 
 
 HERE = Destination.parse("file:///data/t")
@@ -180,15 +177,13 @@ def test_all_sizes_that_stores_allow_are_read(sizes: str, parts: list[int]) -> N
     ids=lambda sizes: f"{sizes[:12]}... of {len(sizes)}",
 )  # fmt: skip
 def test_sizes_that_cannot_be_are_refused_with_little_memory(sizes: str) -> None:
-    """Thousands of digits, more than 10,000 parts, what is no number: a `FormatError` with object
-    and field, no longer than a line, before anything large is made of it."""
+    """A short `FormatError` with object and field, before anything large is made of it."""
     hostile = pending(sizes)
     tracemalloc.start()
     try:
-        with pytest.raises(mc.FormatError) as refused:
-            from_pending(hostile, "t/x.pending")
+        refused = raises(mc.FormatError, from_pending, hostile, "t/x.pending")
         assert tracemalloc.get_traced_memory()[1] < LITTLE
     finally:
         tracemalloc.stop()
-    assert str(refused.value).startswith("t/x.pending: extraData.magic-committer.part-bytes: ")
-    assert len(str(refused.value)) < 200
+    assert str(refused).startswith("t/x.pending: extraData.magic-committer.part-bytes: ")
+    assert len(str(refused)) < 200

@@ -64,7 +64,7 @@ def test_ticking_tells_what_is_in_the_set() -> None:
     assert not names.ticked("c")
 
 
-def test_two_keys_are_one_only_if_both_words_of_their_hashes_are(
+def test_two_keys_are_one_by_both_words_of_their_hashes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of keys that fall into one slot each word of the hash tells: none is taken for another."""

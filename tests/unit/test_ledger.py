@@ -19,6 +19,7 @@ from magic_committer.protocol.ledger import (
     next_move,
 )
 from magic_committer.protocol.record import State, may_take_claim
+from tests.promises.hands import raises
 
 ONE, TWO = "1" * 32, "2" * 32
 NEW = Ledger("q", "n", None, "", None)
@@ -69,9 +70,8 @@ def test_a_ledger_is_read_as_it_was_written(ledger: Ledger) -> None:
 )
 def test_a_forged_ledger_is_refused(fields: dict[str, Any], field: str) -> None:
     """The error names the field."""
-    with pytest.raises(FormatError) as caught:
-        Ledger.decode(changed(**fields), "t/__magic_stream/_q.json")
-    assert caught.value.field == field
+    caught = raises(FormatError, Ledger.decode, changed(**fields), "t/__magic_stream/_q.json")
+    assert caught.field == field
 
 
 def test_a_large_ledger_is_refused() -> None:
@@ -110,8 +110,7 @@ def test_what_is_published_was_claimed() -> None:
     """A claim becomes what is done, by the claimant; without a claim nothing is."""
     done = CLAIMED.published(7, "m")
     assert (done.done, done.done_by, done.claim, done.nonce) == (7, TWO, None, "m")
-    with pytest.raises(ValueError, match="nobody has claimed"):
-        done.published(8, "o")
+    raises(ValueError, done.published, 8, "o", match="nobody has claimed")
 
 
 @pytest.mark.parametrize(
@@ -125,5 +124,4 @@ def test_what_is_published_was_claimed() -> None:
 def test_a_batch_is_checked_when_it_is_made(error: type, batches: list[tuple[Any, Any]]) -> None:
     """A query's id becomes a part of a key; a number has 63 bits."""
     for query, number in batches:
-        with pytest.raises(error):
-            StreamBatch(query, number)
+        raises(error, StreamBatch, query, number)

@@ -22,8 +22,7 @@ def chosen(*sets: LoadedSet) -> list[str]:
 
 
 def test_the_newest_attempt_of_a_task_is_chosen() -> None:
-    """The newest counts, whatever the attempts are called; a tie is broken by the key, not by the
-    order of the listing."""
+    """Whatever the attempts are called; a tie is broken by the key, not by the listing."""
     assert chosen(loaded("1", "a", 20.0), loaded("1", "b", 10.0)) == ["a"]
     assert chosen(loaded("1", "a", 10.0), loaded("1", "b", 20.0)) == ["b"]
     assert chosen(loaded("1", "a", 10.0), loaded("1", "b", 10.0)) == ["b"]

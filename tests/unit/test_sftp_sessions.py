@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from magic_committer.stores.trees.dialects import SESSIONS_MAX, SftpSessions
+from tests.promises.hands import raises
 
 JOIN_SECONDS_MAX = 300.0
 
@@ -147,8 +148,7 @@ def test_a_session_that_lost_its_place_is_not_used_again() -> None:
     sessions = SftpSessions(fs)
     assert first.seconds is not None
     fs.errors["late"] = TimeoutError()
-    with pytest.raises(TimeoutError):
-        sessions.stat("late")
+    raises(TimeoutError, sessions.stat, "late")
     assert first.closed
     fs.allowed = 99
     assert sessions.stat("a") == "a"
@@ -180,10 +180,8 @@ def test_where_no_session_is_left_the_server_is_heard() -> None:
     fs = Fs(allowed=1)
     sessions = SftpSessions(fs)
     fs.errors["late"] = TimeoutError()
-    with pytest.raises(TimeoutError):
-        sessions.stat("late")
-    with pytest.raises(OSError, match="prohibited"):
-        sessions.stat("a")
+    raises(TimeoutError, sessions.stat, "late")
+    raises(OSError, sessions.stat, "a", match="prohibited")
 
 
 def test_an_answer_that_is_an_error_keeps_the_session() -> None:
@@ -191,7 +189,6 @@ def test_an_answer_that_is_an_error_keeps_the_session() -> None:
     fs = Fs(allowed=1)
     sessions = SftpSessions(fs)
     fs.errors["gone"] = FileNotFoundError("gone")
-    with pytest.raises(FileNotFoundError):
-        sessions.stat("gone")
+    raises(FileNotFoundError, sessions.stat, "gone")
     assert sessions.stat("a") == "a"
     assert fs.connections == 1

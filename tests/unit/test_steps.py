@@ -1,11 +1,10 @@
-"""Works of many requests, at once in the caller's thread and in threads: the same requests for each
-work, no abort on an old look, nothing in flight given up."""
+"""Works of many requests: the same for each work, and no abort on an old look."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from typing import Any
 
 import pytest
@@ -105,7 +104,7 @@ class World:
 
 
 @pytest.mark.parametrize("look_first", [True, False])
-def test_each_upload_is_aborted_and_proved_gone_by_its_own_requests_in_order(
+def test_each_upload_is_aborted_and_proved_gone_in_order(
     look_first: bool,
 ) -> None:
     """Many at once are asked what one is asked, and never more at once than allowed."""
@@ -129,8 +128,7 @@ ODD: dict[str, StoreError] = {
 
 @pytest.mark.parametrize("answer", ODD)
 def test_only_an_exact_answer_proves_at_once_that_an_upload_is_gone(answer: str) -> None:
-    """Every other answer to the proof is asked for once more: here the abort did not take, the
-    parts are seen, and the upload is aborted again."""
+    """Every other one is asked for once more: here the parts are seen, and it is aborted again."""
     world = World(3, parts=ODD[answer], abort=Written(""))
     told = world.run(look_first=False)
     assert told["t/1.csv"].removal is Removal.ABORTED
@@ -143,8 +141,7 @@ def test_only_an_exact_answer_proves_at_once_that_an_upload_is_gone(answer: str)
 @pytest.mark.parametrize("error", [NO_ANSWER, SLOW_DOWN])
 @pytest.mark.parametrize("takes", [True, False])
 def test_who_looked_before_an_abort_that_failed_looks_again(error: StoreError, takes: bool) -> None:
-    """The look is old by then. If the abort took effect, the upload counts as aborted, for it was
-    open; if not, it is aborted now."""
+    """If the abort took effect, the upload counts as aborted; if not, it is aborted now."""
     world = World(3, abort=error)
     world.store.takes = takes
     assert world.run()["t/1.csv"] == Removed(Removal.ABORTED)
@@ -292,13 +289,19 @@ def runtime() -> Generator[Runtime, None, None]:
 
 @pytest.mark.parametrize("many", [0, 1, 2, 7])
 @pytest.mark.parametrize("threads", [0, 4])
-def test_all_pages_come_in_order_and_once(many: int, threads: int) -> None:
-    """As without asking ahead; also of a pool that runs everything at once."""
+@pytest.mark.parametrize("error", [None, PermissionDenied("not allowed")])
+def test_all_pages_come_in_order_and_once(
+    many: int, threads: int, error: StoreError | None
+) -> None:
+    """As without asking ahead; a page that cannot be had hides none of those before it."""
+    pages, told = Pages(many, error), list[int]()
     with (
         closing(ThreadPool(threads)) as pool,
-        Ahead(Runtime(MemoryStore(), pool=pool), Pages(many).__iter__) as pages,
+        Ahead(Runtime(MemoryStore(), pool=pool), pages.__iter__) as coming,
+        pytest.raises(PermissionDenied) if error else nullcontext(),
     ):
-        assert list(pages) == list(range(many))
+        told.extend(coming)
+    assert told == list(range(many))
 
 
 def test_the_next_page_is_asked_for_while_the_caller_works(runtime: Runtime) -> None:
@@ -312,15 +315,6 @@ def test_the_next_page_is_asked_for_while_the_caller_works(runtime: Runtime) -> 
                 assert pages.asked.acquire(timeout=SECONDS)
                 pages.asked.release()
     assert pages.most <= 2
-
-
-def test_the_error_of_a_page_comes_after_the_pages_before_it(runtime: Runtime) -> None:
-    """A page that cannot be had hides none of those that could, and nothing is asked after it."""
-    pages = Pages(3, PermissionDenied("not allowed"))
-    told: list[int] = []
-    with Ahead(runtime, pages.__iter__) as coming, pytest.raises(PermissionDenied):
-        told.extend(coming)
-    assert told == [0, 1, 2]
 
 
 def test_a_caller_who_stops_gives_up_the_page_under_way(runtime: Runtime) -> None:

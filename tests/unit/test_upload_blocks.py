@@ -119,8 +119,6 @@ def test_the_budget_holds_among_threads() -> None:
     assert source.bytes_in_use == 0
 
 
-# Pages that are used again ------------------------------------------------------------------------
-
 used_again = pytest.mark.skipif(sys.platform != "linux", reason="the system cannot say who reads")
 
 FOUR = options(parts_in_flight=3)

@@ -124,9 +124,7 @@ TRUTHS = {
 @pytest.mark.parametrize(
     ("verb", "answer"), [("", ""), *product(("list_parts", "head"), REFUSALS), ("list", "403")]
 )
-def test_a_look_tells_what_an_upload_is_or_that_it_cannot_be_told(
-    truth: str, verb: str, answer: str
-) -> None:
+def test_a_look_tells_what_an_upload_is_or_nothing(truth: str, verb: str, answer: str) -> None:
     """A refused ListParts is never taken for gone: the upload is visible if its object tells so,
     else unknown. A refused HEAD hides what became of an upload that has ended, and no more; that
     nothing is there a listing shows, if it is allowed. A HEAD without answer ends the look."""
@@ -217,9 +215,6 @@ def test_an_object_is_what_an_upload_became_by_its_token_or_else_by_its_etag(
     assert became(ready, info) is became(UploadName.of(ready), info) is expected
 
 
-# Removing -----------------------------------------------------------------------------------------
-
-
 def deaf(world: World, times: int) -> None:
     """Let so many aborts take no effect, though they are answered with success."""
     store = world.store
@@ -240,8 +235,7 @@ def deaf(world: World, times: int) -> None:
 @pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("head", ["", "403"])
 def test_what_has_ended_is_not_aborted(truth: str, named: bool, head: str) -> None:
-    """On some stores an abort after the end would cost the object that is at its key now. That the
-    object may not be looked at does not matter: the parts are gone."""
+    """An abort after the end could cost the object that is at its key now; the parts tell."""
     world = World()
     world.make(truth)
     if head:
@@ -264,8 +258,7 @@ def test_an_abort_that_is_refused_is_left_with_the_reason(answer: str) -> None:
 
 @pytest.mark.parametrize("answer", [None, *REFUSALS])
 def test_what_is_completed_between_look_and_abort_is_not_called_aborted(answer: str | None) -> None:
-    """It is told as visible; where the object may not be seen, its parts are gone, and whether it
-    was completed before is said to be unknown, with the store's error."""
+    """It is visible; where that may not be seen, it is said to be unknown, with the error."""
     world = World(MemoryStore(clock=PatientClock().now))
     world.before("abort_upload", 1, world.complete)
     if answer is None:
@@ -280,11 +273,8 @@ def test_what_is_completed_between_look_and_abort_is_not_called_aborted(answer: 
 
 @pytest.mark.parametrize("answer", REFUSALS)
 @pytest.mark.parametrize("truth", ["open over another's", "overwritten"])
-def test_where_the_parts_cannot_be_listed_an_object_at_the_key_is_not_risked(
-    truth: str, answer: str
-) -> None:
-    """It may be what the upload became, or have replaced it: the upload is left, with the reason,
-    and no abort is sent."""
+def test_without_parts_no_object_at_the_key_is_risked(truth: str, answer: str) -> None:
+    """It may be what the upload became, or have replaced it: no abort is sent."""
     world = World()
     world.make(truth)
     world.refused["list_parts"] = REFUSALS[answer]
@@ -323,8 +313,7 @@ def test_an_abort_in_the_dark_is_not_sent(listing: str, head: str | None) -> Non
     [("403", "403"), ("403", "501"), ("403", "no answer"), ("no answer", ""), ("no bucket", "")],
 )
 def test_an_abort_that_nobody_can_prove_is_left_as_sent(parts: str, listing: str) -> None:
-    """Neither parts nor uploads may be listed, no answer comes, or the bucket has vanished: it is
-    not called gone, and the refusal is told."""
+    """It is not called gone, and the refusal is told."""
     world = World()
     world.refused = {"list_parts": {**REFUSALS, "no bucket": NO_BUCKET}[parts]}
     if listing:

@@ -30,6 +30,7 @@ from magic_committer.stores.base import Checksum, FileSlice, Part, objects
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.upload import FileState, TextUpload, UploadStream, blocks
 from magic_committer.upload.sender import FAST_PART_SECONDS
+from tests.promises.hands import raises
 from tests.unit.uploading import BLOCK, LazyPool, World, failing, need_names, options
 
 
@@ -144,8 +145,7 @@ def test_a_small_write_sees_each_end_of_its_file(
     else:
         getattr(stream, by)()
     length = stream.length
-    with pytest.raises(error):
-        stream.write(piece)
+    raises(error, stream.write, piece)
     assert stream.length <= length
     monkeypatch.undo()
     stream.abort()
@@ -164,8 +164,7 @@ def test_arrays_without_bytes_are_refused_and_harm_nothing(world: World) -> None
         for kind in ("O", [("a", "i4"), ("b", "O")]):
             with pytest.raises(WrongType, match=r"ndarray of Python objects.*pickle\.dump"):
                 stream.write(numpy.zeros(2, dtype=kind))
-        with pytest.raises(ValueError, match="released"):
-            stream.write(released)
+        raises(ValueError, stream.write, released, match="released")
         stream.write(times.tobytes())
     assert world.published() == times.tobytes()
 
@@ -176,8 +175,7 @@ def test_part_10001_is_refused_at_the_write_that_needs_it() -> None:
     stream = world.open()
     stream.write(bytes(10_000))
     for late in (lambda: stream.write(b"2"), stream.close):
-        with pytest.raises(UploadFailed, match="part 10,001"):
-            late()
+        raises(UploadFailed, late, match="part 10,001")
     world.assert_nothing_left()
 
 
@@ -252,8 +250,7 @@ def test_a_failed_part_surfaces_and_leaves_nothing(
     assert caught.value.__cause__ is error
     assert stream.state is FileState.FAILED
     for _ in range(2):
-        with pytest.raises(UploadFailed):
-            stream.close()
+        raises(UploadFailed, stream.close)
     assert stream.closed
     world.assert_nothing_left()
 
@@ -266,13 +263,10 @@ def test_a_failed_part_shows_at_the_very_next_write() -> None:
     stream = world.open()
     text = io.TextIOWrapper(stream, write_through=True)
     text.write("x" * BLOCK)
-    with pytest.raises(UploadFailed):
-        text.write("y")
+    raises(UploadFailed, text.write, "y")
     assert not stream.closed
-    with pytest.raises(UploadFailed):
-        text.close()
-    with pytest.raises(ValueError, match="closed"):
-        stream.write(b"1")
+    raises(UploadFailed, text.close)
+    raises(ValueError, stream.write, b"1", match="closed")
     world.assert_nothing_left()
 
 
@@ -282,8 +276,7 @@ def test_a_failed_create_shows_at_the_next_call(call: Callable[[UploadStream], o
     world = World()
     world.store.before = failing(InvalidRequest("no such bucket"), "create_upload")
     stream = world.open()
-    with pytest.raises(UploadFailed, match="no such bucket"):
-        call(stream)
+    raises(UploadFailed, call, stream, match="no such bucket")
     assert world.store.requests["abort_upload"] == 0
     world.assert_nothing_left()
 
@@ -325,8 +318,7 @@ def test_a_hook_may_abort_the_file_itself() -> None:
         raise RuntimeError("fenced")
 
     stream = world.open(before_block=fence)
-    with pytest.raises(RuntimeError, match="fenced"):
-        stream.write(bytes(BLOCK))
+    raises(RuntimeError, stream.write, bytes(BLOCK), match="fenced")
     assert stream.state is FileState.ABORTED
     stream.close()
     world.assert_nothing_left()
@@ -347,16 +339,14 @@ def test_a_wrong_answer_of_the_store_fails_the_file(wrong: dict[str, Any]) -> No
     )
     stream = world.open()
     stream.write(b"bytes")
-    with pytest.raises(UploadFailed, match="the store answered"):
-        stream.close()
+    raises(UploadFailed, stream.close, match="the store answered")
     world.assert_nothing_left()
 
 
 def test_a_full_disk_fails_the_file(tmp_path: Path) -> None:
     """If a block can neither stay in memory nor go to disk, the write says so."""
     world = World(options=options(buffer_bytes_max=0, buffer_dir=str(tmp_path / "missing")))
-    with pytest.raises(UploadFailed, match="buffer_dir"):
-        world.open().write(b"x")
+    raises(UploadFailed, world.open().write, b"x", match="buffer_dir")
     world.assert_nothing_left()
 
 
@@ -374,8 +364,7 @@ def test_abort_leaves_nothing_at_every_stage(world: World, length: int) -> None:
     assert stream.state is FileState.ABORTED
     assert world.store.requests["abort_upload"] == 1
     world.assert_nothing_left()
-    with pytest.raises(ValueError, match="closed"):
-        stream.write(b"x")
+    raises(ValueError, stream.write, b"x", match="closed")
 
 
 @pytest.mark.parametrize(
@@ -553,15 +542,12 @@ def test_it_says_what_it_is() -> None:
     stream.flush()
     assert repr(stream) == "<UploadStream s3://bucket/table/file open 4 bytes>"
     for wrong in (stream.read, stream.fileno, stream.truncate, lambda: stream.seek(0)):
-        with pytest.raises(io.UnsupportedOperation):
-            wrong()
-    with pytest.raises(TypeError, match="does not travel"):
-        pickle.dumps(stream)
+        raises(io.UnsupportedOperation, wrong)
+    raises(TypeError, pickle.dumps, stream, match="does not travel")
     stream.close()
     assert repr(stream) == "<UploadStream s3://bucket/table/file pending 4 bytes>"
     for late in (lambda: stream.write(b"x"), stream.flush, stream.tell):
-        with pytest.raises(ValueError, match="closed file"):
-            late()
+        raises(ValueError, late, match="closed file")
     with pytest.raises(ValueError, match="closed file"), stream:
         pass
 
@@ -623,10 +609,8 @@ def test_a_second_thread_inside_a_file_is_told_at_once(call: str) -> None:
     }
     while not stream._inside:
         pass
-    with pytest.raises(UploadFailed, match=r"two threads at once.*a file of its own"):
-        calls[call]()
+    raises(UploadFailed, calls[call], match=r"two threads at once.*a file of its own")
     may_end.set()
     thread.join(60)
-    with pytest.raises(UploadFailed, match="two threads at once"):
-        stream.close()
+    raises(UploadFailed, stream.close, match="two threads at once")
     world.assert_nothing_left()
