@@ -15,10 +15,8 @@ from tests.in_memory import buried, clock, fresh, kind, machine, s3
 __all__ = ["buried", "clock", "disk", "fresh", "kind", "machine", "s3", "there"]
 
 _ON_TREES = """
-    after_the_decision cleanup closed_records decision exist_ok fence giving_up identical_bytes
-    inspect interrupted_closes late_aborts marker_races modes oldest_wins record_swaps recovery
-    replace_beside results set_identity signs_of_life streams sweep_litter told_outcomes
-    two_handles uploads_state visibility
+    beside cleanup decision exist_ok fence giving_up inspect late_aborts record_swaps recovery
+    results signs_of_life streams two_handles uploads_state visibility
 """
 ON_TREES = frozenset(f"test_{name}" for name in _ON_TREES.split())
 BY_RENAMES = frozenset(("test_recovery", "test_streams"))

@@ -81,6 +81,15 @@ def test_a_long_file_reads_the_fence_while_it_is_written() -> None:
         assert (s3.keys(), s3.open_uploads()) == ((), ())
 
 
+def test_an_attempt_whose_pendingset_lands_after_the_sweep_undoes_it(s3: MemoryStore) -> None:
+    """I4: the read after the pendingset is stored catches all that a late attempt left."""
+    job = mc.start(DEST)
+    task = one_file(job)
+    At(s3, SET, job.abort)
+    raises(mc.JobNotRunning, task.commit)
+    assert (s3.keys(), s3.open_uploads()) == ((), ())
+
+
 def test_an_attempt_that_a_driver_may_have_accepted_is_left_alone(s3: MemoryStore) -> None:
     """I2: decided from a listing before the second read: the attempt keeps its hands off."""
     job = mc.start(DEST)

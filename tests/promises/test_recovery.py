@@ -311,7 +311,8 @@ def test_a_driver_that_dies_while_it_asks_the_store_leaves_no_upload(
             raise Crash
 
     s3.before = die
-    raises(Crash, job_of({"a": b"1"}, mode=mode).commit)
+    with pytest.raises(Crash):
+        job_of({"a": b"1"}, mode=mode).commit()
     s3.before = None
     (record,) = matching(s3, "*/_job.json")
     assert len(s3.open_uploads()) > 0

@@ -1,15 +1,27 @@
-"""`RowCheck`: what one accepted upload must be, before anything becomes visible. Pure."""
+"""What one accepted upload must be (`RowCheck`), and how the spool gives them."""
 
 from __future__ import annotations
 
 import tracemalloc
+from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from msgspec import structs
 
 import magic_committer as mc
-from magic_committer.commit.sets import EXTRA_PART_BYTES, ReadyUpload, RowCheck, from_pending
+from magic_committer.commit import sets as loading
+from magic_committer.commit.sets import (
+    EXTRA_PART_BYTES,
+    SPREAD_SETS,
+    LoadedSet,
+    ReadyUpload,
+    RowCheck,
+    Spool,
+    SpooledSource,
+    from_pending,
+)
 from magic_committer.commit.uploads import UploadName, became
 from magic_committer.hadoop.documents import SIZE_ONLY, Pending, UploadEtag, new_pending
 from magic_committer.hadoop.paths import Destination, java_uri, waiting_path
@@ -187,3 +199,66 @@ def test_sizes_that_cannot_be_are_refused_with_little_memory(sizes: str) -> None
         tracemalloc.stop()
     assert str(refused).startswith("t/x.pending: extraData.magic-committer.part-bytes: ")
     assert len(str(refused)) < 200
+
+
+def spooled(spool: Spool, *sizes: int) -> SpooledSource:
+    accepted = []
+    for task, files in enumerate(sizes):
+        rows: list[Any] = [
+            (f"t/{task}/{n}", "id", "token", 1, 1, "", None, [['"etag"', 1, None]])
+            for n in range(files)
+        ]
+        offset, packed = spool.write(rows, {"counters": {f"task {task}": 1}})
+        key = f"{task}.pendingset"
+        accepted.append(LoadedSet(key, "", str(task), "a", "u", 0.0, files, files, offset, packed))
+    return SpooledSource(accepted, spool)
+
+
+def directories(source: SpooledSource) -> list[str]:
+    return [upload.key.rpartition("/")[0] for uploads, _ in source.uploads() for upload in uploads]
+
+
+def test_neighbours_are_of_different_tasks() -> None:
+    """S3 limits the requests of each prefix, and the files of a task often share one."""
+    with Spool() as spool:
+        found = directories(spooled(spool, *[10] * 20))
+    assert Counter(found) == {f"t/{task}": 10 for task in range(20)}
+    assert all(one != two for one, two in pairwise(found))
+
+
+@pytest.mark.parametrize("sizes", [(), (1,), (3, 0, 5), (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)])
+def test_every_upload_and_every_statistic_is_given_once(sizes: tuple[int, ...]) -> None:
+    """Sets of different sizes, empty ones too, are mixed, and nothing is lost or given twice."""
+    with Spool() as spool:
+        source = spooled(spool, *sizes)
+        keys = Counter(upload.key for uploads, _ in source.uploads() for upload in uploads)
+        told = Counter(name for _, said in source.uploads() for name in said["counters"])
+        first = spool.read(*spool.write([], {"a": 1}))  # behind what was read
+        assert (list(first[0]), first[1]) == ([], {"a": 1})
+    assert keys == {f"t/{task}/{n}": 1 for task, files in enumerate(sizes) for n in range(files)}
+    assert told == {f"task {task}": 1 for task in range(len(sizes))}
+
+
+def test_large_sets_are_unpacked_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory holds one large set, or a few small ones."""
+    read: list[int] = []
+    real = Spool.read
+
+    def noting(self: Spool, offset: int, length: int) -> Any:
+        read.append(length)
+        return real(self, offset, length)
+
+    monkeypatch.setattr(Spool, "read", noting)
+    with Spool() as spool:
+        source = spooled(spool, *[50] * 20, 100)
+        monkeypatch.setattr(loading, "SPREAD_BYTES_MAX", source.accepted[0].packed_bytes + 50)
+        most = 0
+        for _, _ in source.uploads():
+            most, read[:] = max(most, len(read)), []
+    assert 1 < most <= SPREAD_SETS
+    with Spool() as spool:
+        source = spooled(spool, *[50] * 5)
+        monkeypatch.setattr(loading, "SPREAD_BYTES_MAX", 10)
+        for _, _ in source.uploads():
+            assert len(read) == 1
+            read.clear()
