@@ -245,8 +245,7 @@ def unanswered() -> None:
 
 
 def record_put(state: str) -> Callable[[Request], bool]:
-    """A PUT of the job record whose content says ``state``; told by its size being a record's and
-    by what it leaves: only swaps carry ``If-Match``."""
+    """A PUT of the job's record whose content says ``state``: only swaps carry ``If-Match``."""
     return lambda r: (
         r.verb == "put"
         and r.key.endswith("_job.json")

@@ -117,8 +117,7 @@ class Killer:
 
 
 def deaths(*, least: int, **rules: Any) -> Iterator[tuple[Machine, Killer]]:
-    """An empty store, and what kills a step at its first request, the second, and so on, until one
-    is not killed any more: that sends at least so many."""
+    """What kills a step at its first request, the second, …, until it sends no more (`least`)."""
     for number in count(1):
         killers = []
         for after in (False, True):

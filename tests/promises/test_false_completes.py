@@ -1,6 +1,4 @@
-"""I2 and I10 on stores whose 200 to Complete may be false (versitygw), and on one that loses the
-parts of an upload while it completes it (MinIO): nobody is told "committed" of what is not there,
-what is lost is named, and what an operator brings back is committed by the next recovery."""
+"""I2, I10 where a 200 to Complete may be false (versitygw), or cost the parts (MinIO)."""
 
 from __future__ import annotations
 

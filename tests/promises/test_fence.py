@@ -19,9 +19,7 @@ from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.options import Accept, Track
 from magic_committer.protocol.record import (
     JOB_METADATA,
-    USUAL_TERMS,
     Found,
-    JobRecord,
     Phase,
     StartedJob,
     State,
@@ -51,6 +49,7 @@ from tests.promises.hands import (
     write,
 )
 from tests.promises.machine import DAY, Machine
+from tests.promises.test_record_swaps import record_of as first_record
 from tests.promises.test_small_files import Gate
 
 SET = "put *.pendingset"
@@ -300,10 +299,7 @@ class Fenced:
         self.s3 = s3
         self.runtime = Runtime(s3, pool=ThreadPool(0), clock=PatientClock())
         paths = JobPaths(Destination.parse(DEST), "j")
-        record = JobRecord.running(
-            id="j", uuid="0" * 32, nonce=self.runtime.ids(), terms=USUAL_TERMS,
-            given_id=True, started=0.0,
-        )  # fmt: skip
+        record = first_record("j")
         seen = register.create(self.runtime, paths.record, record).seen
         self.fence = Fence(self.runtime, StartedJob.attached(record, DEST, seen.etag), paths)
 

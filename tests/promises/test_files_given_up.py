@@ -1,5 +1,4 @@
-"""Files of a task on a file system: what is discarded, renamed or given up is never published, also
-where the file system fails, an answer is lost, or a process dies there."""
+"""What a task discards, renames or gives up is never published, whatever fails or dies."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import pickle
-from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
@@ -123,22 +122,6 @@ def test_a_misspelt_term_is_refused_before_any_request(s3: MemoryStore, wrong: A
 
 
 @pytest.mark.parametrize(
-    "way",
-    [lambda job: pickle.loads(pickle.dumps(job)), lambda job: mc.Job.from_dict(sent(job))],
-    ids=["pickle", "JSON"],
-)
-def test_handles_and_results_travel(s3: MemoryStore, way: Callable[[mc.Job], mc.Job]) -> None:
-    """Start here, task there, commit elsewhere: a job travels whole, and a result is plain JSON."""
-    job = mc.start(DEST, mode="overwrite", job_id="1")
-    result = committed_task(way(job), "1", {"a.csv": b"1"})
-    result = mc.TaskCommit.from_dict(json.loads(json.dumps(result.to_dict())))
-    copy = way(job)
-    report = copy.commit([pickle.loads(pickle.dumps(result))], expect=["1"])
-    assert json.loads(json.dumps(report.to_dict()))["files"] == 1
-    assert visible(s3) == {"t/a.csv": b"1"}
-
-
-@pytest.mark.parametrize(
     ("change", "field"),
     [
         ({"files": "1"}, "files"),
@@ -192,16 +175,6 @@ def test_attributes_reach_the_object(s3: MemoryStore) -> None:
     born = s3.attributes("t/a.csv")
     assert (born.content_type, born.metadata["origin"]) == ("text/csv", "test")
     assert born.metadata["magic-committer-token"].startswith(job.job.uuid)
-
-
-def test_one_name_twice_in_a_task_is_refused_at_open(s3: MemoryStore) -> None:
-    """The second file of a name is refused at once; an aborted one may be written again."""
-    with mc.write(DEST) as job:
-        with pytest.raises(ZeroDivisionError), job.open("a.csv"):
-            raise ZeroDivisionError
-        write(job)
-        raises(mc.PathError, job.open, "a.csv", match="already")
-    assert visible(s3) == {"t/a.csv": b"1"}
 
 
 def test_keys_that_are_too_long_for_the_control_objects_are_refused(s3: MemoryStore) -> None:

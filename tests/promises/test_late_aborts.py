@@ -58,8 +58,7 @@ def believing(s3: MemoryStore) -> list[str]:
 
 
 class Twins:
-    """Each Create from here on is sent twice below: it makes two uploads, or its twin has not
-    landed yet, and tells of one."""
+    """Each Create from here on is sent twice below: two uploads, or its twin lands later."""
 
     def __init__(self, s3: MemoryStore, *, landed: bool = True) -> None:
         self.made: list[str] = []
@@ -444,8 +443,7 @@ def other_commits() -> mc.TaskCommit:
 
 
 def interrupted(s3: MemoryStore, file: Any, verbs: str, *deeds: Callable[[], Any]) -> str:
-    """The file is closed, and does them, one each, before this thread's first such requests for the
-    record or the set after its `.pending` was stored. The notes of its interruption."""
+    """Close a file; do these at its first looks after its `.pending`. The interruption's notes."""
     hit: list[str] = []
     here = threading.current_thread()
     looks = fitting(f"{verbs} *_job.json"), fitting(f"{verbs} *.pendingset")

@@ -24,9 +24,7 @@ ELEMENT_TOO_LONG = InvalidRequest("key too long", status=400, code="KeyTooLongEr
 
 @pytest.fixture
 def files(s3: MemoryStore) -> Iterator[MemoryStore]:
-    """A store whose keys are paths of files, as versitygw answers: it takes the upload and its
-    parts, and cannot make the file. In a directory that is not there it finds nothing, whatever the
-    name."""
+    """A store of files, as versitygw: it takes any upload, and cannot make a long name."""
 
     def file_backed(request: Request) -> None:
         elements = request.key.split("/")

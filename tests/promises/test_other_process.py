@@ -1,5 +1,4 @@
-"""A forked child is told that it can do nothing with its parent's job; workers that are sent the
-job, or know its names, can do all."""
+"""A forked child can do nothing with its parent's job; workers that are sent it can do all."""
 
 from __future__ import annotations
 
@@ -124,8 +123,7 @@ def test_a_job_in_a_child_is_a_copy(s3: MemoryStore) -> None:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    """moto's server, found by every process through the environment. A bucket of its own: clients
-    are kept by bucket, and other modules have servers too."""
+    """moto's server by the environment; a bucket of its own, as clients are kept by bucket."""
     with moto_server("forks") as url, pytest.MonkeyPatch.context() as patched:
         for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": url}.items():
             patched.setenv(name, value)
@@ -247,8 +245,7 @@ def test_open_in_one_process_commit_in_another_by_names_alone(server: str) -> No
     assert len(open_uploads("named/")) == 3
     with ProcessPoolExecutor(1, mp_context=context) as committers:
         list(committers.map(commit_task, [dest] * 3, range(3)))
-    report = mc.attach(dest, "j1").commit(expect=[str(n) for n in range(3)])
-    assert report.files == 3
+    assert mc.attach(dest, "j1").commit(expect=[str(n) for n in range(3)]).files == 3
     assert open_uploads("named/") == []
     assert sorted(seen("named/")) == [
         "named/__magic_job-j1/_job.json",

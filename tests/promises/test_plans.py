@@ -1,5 +1,4 @@
-"""What operators do, by Python calls: each plan says what it would do, changes nothing until it
-runs, and is the one that the command prints."""
+"""Each plan says what it would do, changes nothing until it runs, and is the command's."""
 
 from __future__ import annotations
 

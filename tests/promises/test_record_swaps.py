@@ -147,8 +147,7 @@ def test_a_failure_of_what_took_effect_is_recognised(
     """I10: a swap that the store has done is told as failed: the record is read back, and tells."""
     seen = running(runtime, conditions)
     At(s3, its_put, error, after=True)
-    swapped = to(runtime, seen, state)
-    assert (swapped.won, stored(runtime).record.state) == (True, state)
+    assert (to(runtime, seen, state).won, stored(runtime).record.state) == (True, state)
 
 
 @pytest.mark.parametrize("why", ["moved on", "moves on just then", "refused", "always refused"])
@@ -185,8 +184,7 @@ def test_without_conditions_a_decision_is_obeyed(s3: MemoryStore, runtime: Runti
     """With ``conditional_writes="off"`` a driver reads before it decides: who decided is obeyed."""
     seen = running(runtime, "off")
     to(runtime, seen, State.COMMITTING)
-    mine = to(runtime, seen)
-    assert not mine.won
+    assert not to(runtime, seen).won
     assert stored(runtime).record.state is State.COMMITTING
 
 
@@ -255,7 +253,6 @@ def test_a_record_that_is_written_again_is_waited_for_longer_each_time(
 
 
 MARKER = "t/_SUCCESS"
-RECORD = "t/__magic_job-j/_job.json"
 
 
 class Finishing:
@@ -266,11 +263,7 @@ class Finishing:
         self.machine = machine
         self.just_now = just_now
         self.runtime = Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
-        record = JobRecord.running(
-            id="j", uuid="0" * 32, nonce=self.runtime.ids(), terms=USUAL_TERMS,
-            given_id=True, started=0.0,
-        )  # fmt: skip
-        self.seen = register.create(self.runtime, RECORD, record).seen
+        self.seen = running(self.runtime)
         self.swap(State.COMMITTING, plan=ObjectRef("t/__magic_job-j/_plan-0.json", '"0"'))
         ref = marker_ref(self.runtime, MARKER)
         self.swap(State.COMPLETED, marker=ref)
@@ -340,13 +333,13 @@ ENDS: dict[str, Callable[[Finishing], object]] = {
     "finished": lambda job: job.swap(**CLOSED),
     "finished between the looks": lambda job: At(
         job.s3,
-        lambda r: (r.verb, r.key) == ("get", RECORD if job.just_now else MARKER),
+        lambda r: (r.verb, r.key) == ("get", KEY if job.just_now else MARKER),
         partial(job.swap, **CLOSED),
         after=not job.just_now,
     ),
-    "no record": lambda job: job.s3.delete_one(RECORD),
+    "no record": lambda job: job.s3.delete_one(KEY),
     "the next job's record": lambda job: job.s3.put_object(
-        RECORD, job.s3.body(RECORD).replace(b"0" * 32, b"1" * 32)
+        KEY, job.s3.body(KEY).replace(b"0" * 32, b"1" * 32)
     ),
 }
 """What another process has made of a completed job."""
@@ -367,7 +360,7 @@ def test_the_clock_of_this_machine_does_not_count(job: Finishing) -> None:
     job.runtime = replace(job.runtime, clock=ahead)
     job.mark()
     told = json.loads(job.s3.body(MARKER))["diagnostics"]["magic-committer.completed"]
-    assert float(told) == job.s3.head(RECORD).last_modified
+    assert float(told) == job.s3.head(KEY).last_modified
 
 
 @pytest.mark.parametrize(

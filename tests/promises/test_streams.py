@@ -207,8 +207,7 @@ def test_a_run_that_another_aborted_is_no_skipped_one(still: MemoryStore, by: st
             dies_at(still, decides(mine), lambda: commit(mine, theirs, 7))
 
     At(still, decides(job), other)
-    caught = raises(mc.JobNotRunning, commit, job, results, 7)
-    assert caught.outcome == "aborted"
+    assert raises(mc.JobNotRunning, commit, job, results, 7).outcome == "aborted"
     assert rows(still) == (["7", "7"] if by == "the original" else [])
     assert publish(7).skipped is (by == "the original")
     assert rows(still) == ["7", "7"]
@@ -480,8 +479,7 @@ def test_a_store_without_conditions_takes_no_batch(s3: MemoryStore) -> None:
 def test_whoever_takes_a_job_by_its_id_must_name_its_checkpoint(s3: MemoryStore) -> None:
     """A retry of the call that starts it does."""
     first = mc.start(DEST, job_id="j", exist_ok=True, checkpoint=CHECKPOINT)
-    again = mc.start(DEST, job_id="j", exist_ok=True, checkpoint=CHECKPOINT)
-    assert first.uuid == again.uuid
+    assert first.uuid == mc.start(DEST, job_id="j", exist_ok=True, checkpoint=CHECKPOINT).uuid
     for other in ("s3://bucket/other", None):
         with pytest.raises(mc.JobExists, match="another streaming query"):
             mc.start(DEST, job_id="j", exist_ok=True, checkpoint=other)
@@ -502,8 +500,7 @@ def test_a_plain_mistake_is_refused(
     """Nothing is sent, and the hint says what to pass."""
     job = mc.start(DEST)
     before = s3.keys()
-    caught = raises(mc.WrongType, call, job)
-    assert said in caught.hint
+    assert said in raises(mc.WrongType, call, job).hint
     assert s3.keys() == before
 
 

@@ -58,9 +58,7 @@ def tombstones(s3: MemoryStore) -> list[str]:
 
 
 def abort_with_a_commit_before(s3: MemoryStore, accept: Accept, number: int) -> str:
-    """One handle aborts; before its request of that number another one commits the attempt, and a
-    driver that learns of it decides. What became of it: "committed", "refused", or "over" if the
-    abort needs fewer requests."""
+    """Another handle commits before a request of an abort: "committed", "refused" or "over"."""
     job = mc.start(DEST, accept=accept)
     first, second = one_file(job, attempt="a"), other_handle(job)
     outcome = "over"
@@ -306,8 +304,7 @@ def test_a_claim_ends_the_doubt_of_a_put(s3: MemoryStore, track: Track, landed: 
 def test_a_put_that_may_land_is_never_called_refused(
     s3: MemoryStore, track: Track, lost: bool, attempts: int
 ) -> None:
-    """I2, I4: a refusal of the second try says nothing of the first: it lands, and is committed.
-    One try, one refusal, no other handle: nothing can land, the upload is aborted."""
+    """I2, I4: only one try and one refusal, without another handle, leave nothing to land."""
     job = mc.start(DEST, track=track)
     task = one_file(job)
     refused = PermissionDenied("expired", status=403, attempts=attempts)

@@ -48,8 +48,7 @@ ERRORS: dict[str, StoreError] = {
 
 
 class World:
-    """One upload of ours, ready to be completed, on a store that refuses Complete as told: by the
-    first refusal, then by the next one, and so on; without an end if ``times`` is not told."""
+    """One upload of ours on a store that refuses Complete so, the last way for ever by default."""
 
     def __init__(
         self, *refusals: StoreError, times: int = 99, kind: type[MemoryStore] = MemoryStore
@@ -204,8 +203,7 @@ def test_the_checksum_of_no_bytes_is_not_sent(body: bytes, crc: str) -> None:
 
 
 def test_checksums_that_a_set_has_lost_are_taken_from_the_store() -> None:
-    """A job of an older version with ``etag_form="strings"``: its set names no checksum of a part,
-    and the store refuses a Complete without. The second one carries what the store keeps."""
+    """A set of ``etag_form="strings"`` names none: the second Complete has what the store has."""
     world = Checked(b"abc", "NSRBwg==", strict=True)
     bare = world.upload.parts[0]._replace(checksum=None)
     world.upload = world.upload._replace(parts=(bare,))
@@ -226,9 +224,7 @@ def test_what_another_completed_is_done_whatever_is_said(answer: str, if_none_ma
 @pytest.mark.parametrize("answer", ERRORS)
 @pytest.mark.parametrize("overwritten", [True, False])
 def test_an_upload_that_is_gone_is_unresolved(answer: str, overwritten: bool) -> None:
-    """Nobody can tell whether it was aborted or completed and overwritten: nothing is undone by
-    itself; with nothing at its key it is lost. A Complete that was not answered may be under way
-    still: that is unfinished."""
+    """Aborted, or completed and overwritten; lost if nothing is there; maybe still under way."""
     world = World(ERRORS[answer])
     world.gone(overwritten=overwritten)
     gone = Completion.UNRESOLVED if overwritten else Completion.LOST
@@ -240,8 +236,7 @@ def test_an_upload_that_is_gone_is_unresolved(answer: str, overwritten: bool) ->
 @pytest.mark.parametrize("verb", ["head", "list_parts"])
 @pytest.mark.parametrize("if_none_match", [True, False])
 def test_what_nobody_can_tell_is_unfinished(answer: str, verb: str, if_none_match: bool) -> None:
-    """403 on Complete and on the question: it may be open, so it is never called lost. What keeps a
-    404 from being told is the reason: the operator is told of what is to be mended."""
+    """It may be open, so it is never called lost; the reason is what is to be mended."""
     world = World(ERRORS[answer])
     world.denied[verb] = ERRORS["403"]
     if verb == "head":  # and a listing, which would tell
@@ -258,8 +253,7 @@ def test_what_nobody_can_tell_is_unfinished(answer: str, verb: str, if_none_matc
 def test_only_a_conditional_complete_conflicts_and_only_with_an_object(
     answer: str, if_none_match: bool, denied: bool
 ) -> None:
-    """A foreign object at the key, ``If-None-Match``, and 409 or 412: a conflict, also where the
-    parts may not be listed. Without the condition, or by another answer, it is none."""
+    """A foreign object, ``If-None-Match``, and 409 or 412; also where no parts may be listed."""
     world = World(ERRORS[answer])
     world.store.put_object(KEY, b"theirs")
     if denied:
@@ -344,8 +338,7 @@ class FalseWorld(World):
 def test_a_complete_that_was_sent_again_or_is_distrusted_is_looked_after(
     truth: str, attempts: int, distrust: bool, completion: Completion, told: str
 ) -> None:
-    """200 while the upload is gone: lost, after a wait. versitygw answers it for an aborted upload
-    if any object holds the key; an upload that is open can be completed still."""
+    """versitygw answers 200 for an aborted upload if any object holds the key."""
     world = FalseWorld(Written(ETAG, attempts=attempts))
     if truth != "open":
         world.gone(overwritten=truth == "overwritten")
@@ -476,9 +469,7 @@ def theirs(**changes: Any) -> Part:
     ],
 )
 def test_a_stored_part_is_ours_by_its_bytes_only(ours: Part, stored: Part, same: bool) -> None:
-    """Same number and size, and same ETag or same checksum of the same algorithm: a size alone
-    proves no bytes; nothing is sent again where nothing changed. Of more or fewer parts, or with
-    one of other bytes, it is another object."""
+    """Number, size, and ETag or checksum: a size alone proves no bytes, nor do other parts."""
     upload = ReadyUpload(KEY, "id", (ours,), 3, None, TOKEN, "")
     taken = ours._replace(etag=stored.etag, checksum=ours.checksum or stored.checksum)
     assert same_parts(upload, (stored,)) == ((taken,) if same else None)

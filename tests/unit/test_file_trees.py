@@ -284,9 +284,7 @@ def test_a_file_that_comes_while_a_directory_is_deleted_stays(
 def test_a_rename_that_says_only_that_it_failed_is_looked_into(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: bool
 ) -> None:
-    """OpenSSH links the target and then removes the source, so the later of two drivers is told
-    only that it failed. That is a source that is gone, and no stranger's file at the target; where
-    neither explains the error it stays one without a reason."""
+    """OpenSSH tells the later of two drivers only that it failed: its source is gone."""
     tree = tree_of("sftp", tmp_path)
     tree.make("a", None, b"1")
 
@@ -351,8 +349,7 @@ def test_what_a_driver_raises_in_a_file_is_translated(
     tree = tree_of("gs", Path())
     file = tree.open("a")
     file.write(b"1")
-    told = raises(error, file.close)
-    assert told.__cause__ is raised
+    assert raises(error, file.close).__cause__ is raised
     raises(ValueError, file.write, b"2", match="closed")
     raises(error, tree.make, "a", None, b"1")
 

@@ -120,8 +120,7 @@ def document(**changes: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_what_hadoop_wrote_comes_out_as_it_went_in(path: Path) -> None:
-    """Every file of every release is read; compact `.pending`s are written again byte for byte,
-    pretty ones (3.3.4) with the same values and order; sets and `_SUCCESS` with the same values."""
+    """Of every release: compact `.pending`s byte for byte, all else with the same values."""
     assert len(FILES) == 166
     data = path.read_bytes()
     written = again(path, data)

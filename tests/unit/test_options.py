@@ -90,8 +90,7 @@ def test_hadoops_threads_for_each_processor_fit_the_pool(
 ) -> None:
     """``-8`` on 32 processors asks for 256: it is a wish for many, so it gets what there is."""
     monkeypatch.setattr("os.cpu_count", lambda: 32)
-    read = mc.Options.from_mapping({"fs.s3a.committer.threads": "-8"})
-    assert read.commit_threads == THREADS_MAX
+    assert mc.Options.from_mapping({"fs.s3a.committer.threads": "-8"}).commit_threads == THREADS_MAX
 
 
 def test_another_store_takes_more_requests_than_threads(memory_s3: MemoryStore) -> None:

@@ -135,8 +135,7 @@ def test_every_row_agrees_with_hadoop_or_is_a_listed_difference() -> None:
     """Each cell of Hadoop's table is answered alike, or stands in DIFFERENCES and nothing else."""
     rows = list(compared())
     differing = {(row, function): (h, o) for row, function, h, o in rows if h != o}
-    unlisted = {k: v for k, v in differing.items() if k not in DIFFERENCES}
-    assert not unlisted
+    assert not {k: v for k, v in differing.items() if k not in DIFFERENCES}
     assert set(DIFFERENCES) == set(differing)
     assert len(TABLE["paths"]) == 61
     assert len(TABLE["lists"]) == 15
@@ -154,8 +153,7 @@ LAYOUT: dict[str, Callable[[JobPaths], str]] = {
     "row", TABLE["builders"], ids=lambda r: f"{r['dest']}|{r['uuid']}|{r['appAttempt']}"
 )
 def test_control_directories_are_hadoops(row: dict[str, Any]) -> None:
-    """Job and attempt directories are where Hadoop's builders put them (temporary ones apart:
-    NOT_BUILT); ids that differ (NOT_OURS) are refused, never given another place."""
+    """Where Hadoop's builders put them (NOT_BUILT apart); ids that differ are refused."""
     dest, uuid, number = Destination.parse(row["dest"]), row["uuid"], row["appAttempt"]
     adopted = f"__magic_job-{uuid}/job-{uuid}/{number:02d}/" if number else ""
     job = answer(JobPaths, dest, uuid, adopted)
@@ -252,11 +250,9 @@ def test_a_destination_that_loses_data_is_refused(path: str) -> None:
 
 
 def test_dataset1_does_not_hold_dataset10() -> None:
-    """A destination holds what is below it: no neighbour that starts alike, and not itself. The job
-    of a control key is found by equality: job1 is not job10; foreign ids are none."""
+    """Nor itself. The job of a control key is found by equality; foreign ids are none."""
     dest = Destination.parse("s3://b/dataset1")
-    held = [key for key in ("/x", "0/x", "/", "") if dest.contains(f"dataset1{key}")]
-    assert held == ["/x"]
+    assert [key for key in ("/x", "0/x", "/", "") if dest.contains(f"dataset1{key}")] == ["/x"]
     raises(PathError, dest.relative, "dataset10/x")
     ids = {
         "dataset1/__magic_job-job10/x": "job10",

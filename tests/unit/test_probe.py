@@ -1,6 +1,4 @@
-"""`commit.probe`: what each real server does is found out, once; what lacks is refused for what
-depends on it; nothing is left behind. The servers' ways are those of docs/stores.md, here over the
-in-memory store."""
+"""`commit.probe`: what each real server does is found out, once; nothing is left behind."""
 
 from __future__ import annotations
 
@@ -243,9 +241,7 @@ def test_every_way_of_a_server_is_found_and_nothing_is_left(name: str) -> None:
 
 
 def test_a_lack_comes_with_the_stores_answer() -> None:
-    """`notes` tell what is ignored or refused, and how; of a store that has everything nothing. A
-    412 is believed when the object is as it was. A prefix without its slash would be another
-    directory's, too."""
+    """In `notes`. A 412 is believed when the object is as it was; a prefix needs its slash."""
     raises(ValueError, probe.probe_all, runtime_of(MemoryStore()), "t", match="closing slash")
     store = Server(ignores=["complete_upload"], refuses={"delete_one": 501}, listing="none")
     assert probe.probe_all(runtime_of(store), "t/").notes == {
@@ -293,8 +289,7 @@ def ask(store: MemoryStore, *wants: probe.Want, how: ConditionalWrites = "on") -
 
 
 def test_a_job_is_asked_for_ten_requests_once() -> None:
-    """What every job needs costs 3 PUTs of the record's bytes, a HEAD, and 7 requests about a dead
-    upload; asked again, nothing. A mode pays for the conditions that it needs, the first time."""
+    """3 PUTs of the record, a HEAD, 7 about a dead upload; a mode pays for its conditions."""
     store = MemoryStore()
     paths, seen = created_job(store)
 
@@ -340,8 +335,7 @@ GONE = mc.NotFound("no", status=404)
 def test_a_single_error_does_not_make_a_store_tell_the_truth(
     answers: list[mc.StoreError | None], expected: bool | None, sent: list[str], conditions: str
 ) -> None:
-    """A refused Complete of a dead upload counts if it is a 404, or came three times; Ceph RGW and
-    moto answer 500 for ever, so the retries of the store are off for it. None: an error."""
+    """A 404 counts, or what came three times: Ceph and moto answer 500 for ever. None: an error."""
     how: list[str] = []
 
     class Patient(MemoryStore):
@@ -397,8 +391,7 @@ SINGLE: Mapping[str, Sequence[tuple[int, mc.StoreError]]] = {
 def test_a_single_refusal_does_not_make_a_store_lack_a_condition(
     want: probe.Want, verb: str, errors: Sequence[tuple[int, mc.StoreError]]
 ) -> None:
-    """A proxy's 400, 501 or 412 at one moment is no way of the store: the process would delete by
-    HEAD and plain DELETE from then on, and with it a neighbour's `_SUCCESS` of that moment."""
+    """It may be a proxy's: plain DELETEs from then on would cost a neighbour's `_SUCCESS`."""
     store, left = MemoryStore(), dict(errors)
     asked = 0
 
@@ -544,8 +537,7 @@ def test_mode_replace_warns_where_delete_knows_no_condition(
 
 @pytest.mark.parametrize("lost", [False, True], ids=["before", "after"])
 def test_a_probe_that_fails_leaves_nothing(lost: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """An error before or after any one request took effect leaves nothing, a Create whose reply was
-    lost included; only where the removal itself fails, the log names what stays."""
+    """At any request, before or after its effect; where the removal fails the log names it."""
     number, sent = 0, ["", ""]
     while len(sent) > number:
         number, sent = number + 1, []

@@ -150,6 +150,7 @@ def test_a_session_that_lost_its_place_is_not_used_again() -> None:
     fs.errors["late"] = TimeoutError()
     raises(TimeoutError, sessions.stat, "late")
     assert first.closed
+    raises(OSError, sessions.stat, "a", match="prohibited")  # the server's, and not one of ours
     fs.allowed = 99
     assert sessions.stat("a") == "a"
     fs.used.clear()
@@ -173,15 +174,6 @@ def test_a_hard_link_is_asked_for_by_its_name() -> None:
     fs = Fs()
     SftpSessions(fs).hardlink("old", "new")
     assert fs.requests == [(200, "hardlink@openssh.com", "old", "new")]
-
-
-def test_where_no_session_is_left_the_server_is_heard() -> None:
-    """The error of the server, and not one of ours."""
-    fs = Fs(allowed=1)
-    sessions = SftpSessions(fs)
-    fs.errors["late"] = TimeoutError()
-    raises(TimeoutError, sessions.stat, "late")
-    raises(OSError, sessions.stat, "a", match="prohibited")
 
 
 def test_an_answer_that_is_an_error_keeps_the_session() -> None:

@@ -41,9 +41,7 @@ def raised_for(bucket: str) -> str:
 
 
 def test_another_bucket_never_leaves_the_process() -> None:
-    """While a memory store is there, every way to another bucket raises, and says what to do; also
-    in a thread of the code under test. The inner store of the same bucket hides the outer one until
-    it ends."""
+    """Every way to it raises, in any thread; an inner store of the same bucket hides the outer."""
     with memory_store() as s3:
         for ask in (
             lambda: mc.start("s3://production/t"),

@@ -384,8 +384,7 @@ def test_a_file_and_a_directory_of_one_name(store: TreeStore, there: str, wanted
     """By Create; by Complete, if the other came between: the upload stays open."""
     upload, parts = _pending(store, wanted, b"x")
     store.put(there, b"there")
-    late = _refused(lambda: store.complete_upload(wanted, upload, parts))
-    assert late.code == "KeyIsNoPath"
+    assert _refused(lambda: store.complete_upload(wanted, upload, parts)).code == "KeyIsNoPath"
     _refused(*_writes(store, wanted))
     assert [one.upload_id for one in uploads(store, "")] == [upload]
     assert _body(store, there) == b"there"

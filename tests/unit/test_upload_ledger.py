@@ -65,13 +65,11 @@ def fill(ledger: PartLedger, count: int) -> None:
 
 @pytest.mark.parametrize("uniform", [False, True])
 def test_the_walk_to_the_last_part(uniform: bool) -> None:
-    """A file of the greatest length has 10,000 parts that add up; one byte more is refused, and
-    the refusal changes nothing."""
+    """10,000 parts that add up; one byte more is refused, which changes nothing."""
     ledger = PartLedger(8 * MiB, uniform=uniform)
     longest = capacity(8 * MiB, uniform=uniform)
     fill(ledger, longest)
-    caught = raises(UploadFailed, ledger.require, 1, match="part 10,001")
-    assert "block_bytes" in caught.hint
+    assert "block_bytes" in raises(UploadFailed, ledger.require, 1, match="part 10,001").hint
     for number, size in enumerate(ledger._sizes, 1):
         ledger.stored(Part(number, f'"{number}"', size), None)
     assert sum(part.size for part in ledger.finished()) == ledger.length == longest

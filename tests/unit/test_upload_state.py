@@ -142,9 +142,7 @@ TRUTHS = {
     ("verb", "answer"), [("", ""), *product(("list_parts", "head"), REFUSALS), ("list", "403")]
 )
 def test_a_look_tells_what_an_upload_is_or_nothing(truth: str, verb: str, answer: str) -> None:
-    """A refused ListParts is never taken for gone: the upload is visible if its object tells so,
-    else unknown. A refused HEAD hides what became of an upload that has ended, and no more; that
-    nothing is there a listing shows, if it is allowed. A HEAD without answer ends the look."""
+    """A refused ListParts is never taken for gone, and a refused HEAD hides no open upload."""
     world = World()
     world.make(truth)
     if verb:
@@ -182,8 +180,7 @@ def test_without_a_mark_only_the_parts_tell(truth: str) -> None:
 
 @pytest.mark.parametrize("there", ["nothing", "a longer key"])
 def test_a_key_that_the_store_calls_wrong_and_does_not_list_holds_nothing(there: str) -> None:
-    """A file-backed store answers HEAD of an element over 255 bytes with 400: its upload can be
-    removed, and that it is gone be told. ``t/a.csv.gz`` in the listing is not ``t/a.csv``."""
+    """HEAD 400 of a file-backed store; a longer key in the listing is not this one."""
     world = World()
     world.refused["head"] = REFUSALS["400"]
     if there == "a longer key":
@@ -461,8 +458,7 @@ ODD: dict[str, StoreError] = {
 def test_only_an_exact_answer_proves_at_once_that_an_upload_is_gone(answer: str) -> None:
     """Every other one is asked for once more: here the parts are seen, and it is aborted again."""
     world = Works(3, parts=ODD[answer], abort=Written(""))
-    told = world.run(look_first=False)
-    assert told["t/1.csv"].removal is Removal.ABORTED
+    assert world.run(look_first=False)["t/1.csv"].removal is Removal.ABORTED
     assert world.kinds("t/1.csv") == [
         "AbortUpload", "ListParts", "ListParts", "AbortUpload", "ListParts",
     ]  # fmt: skip
@@ -488,15 +484,12 @@ def test_what_is_completed_after_an_abort_that_failed_is_not_aborted() -> None:
     ended = world.each()
     assert next(ended)[0].key == "t/0.csv"
     world.complete(1)
-    told = {one.key: removed.removal for one, removed in ended}
-    assert told["t/1.csv"] is Removal.VISIBLE
+    assert {one.key: removed.removal for one, removed in ended}["t/1.csv"] is Removal.VISIBLE
     assert world.store.body("t/1.csv") == b"abc"
 
 
 def test_an_abort_that_was_never_sent_aborted_nothing() -> None:
-    """Another program ends the upload after the look: who could not send an abort does not say that
-    he has aborted it. An abort that follows a look is sent once, also by a store that tries again
-    by itself; others are not."""
+    """It counts for nothing; an abort that follows a look is sent once, others are not."""
     world = Works(3, abort=Unanswered("no connection", sent=False))
     once: list[bool] = []
 
