@@ -39,6 +39,7 @@ from tests.promises.hands import (
     refusing,
     unanswered,
     visible,
+    write,
 )
 from tests.promises.machine import matching
 
@@ -338,11 +339,6 @@ def test_a_set_that_cannot_be_read_after_a_412_is_not_called_refused(s3: MemoryS
 OTHER = "0" * 32
 """The UUID of another run."""
 A, B = {"t/a.csv": b"1"}, {"t/b.csv": b"2"}
-
-
-def write(task: mc.Task, name: str) -> None:
-    with task.open(name) as file:
-        file.write(b"1")
 
 
 def two_handles(job: mc.Job) -> tuple[mc.Task, mc.Task]:
