@@ -106,8 +106,7 @@ _killed: list[Any] = []
 
 
 def killed(job: mc.Job, task: str, name: str, *, unique: bool = False) -> Any:
-    """A file that an attempt was writing when it was killed: its upload is open, and no finalizer
-    will ever run. Returns the file, for those who bring it back to life."""
+    """A file whose attempt was killed while it wrote: its upload is open, and nothing ends it."""
     file = job.task(task).open(name, unique=unique)
     file.write(b"cut")
     if isinstance(file, TreeFile):
@@ -143,8 +142,7 @@ def fitting(fits: Fits) -> Callable[[Request], object]:
 
 
 class At:
-    """Does something at the n-th request that fits, once: before it, or after it took effect. As a
-    context: it was done in the block."""
+    """Does something at the n-th request that fits, once; a context asserts that it was done."""
 
     def __init__(
         self,
@@ -247,8 +245,7 @@ def unanswered() -> None:
 
 
 def record_put(state: str) -> Callable[[Request], bool]:
-    """A PUT of the job record whose content says ``state``; told by its size being a record's and
-    by what it leaves: only swaps carry ``If-Match``."""
+    """A PUT of the job's record whose content says ``state``: only swaps carry ``If-Match``."""
     return lambda r: (
         r.verb == "put"
         and r.key.endswith("_job.json")

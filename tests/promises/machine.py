@@ -29,8 +29,7 @@ class Machine:
         self.clock = clock
 
     def job(self, state: str, *, job_id: str | None = None, mode: Mode = "append") -> mc.Job:
-        """A job whose driver died while its record said ``state``: two tasks are committed, one was
-        killed."""
+        """A job whose driver died in ``state``: two tasks are committed, one was killed."""
         job = mc.start(DEST, job_id=job_id, mode=mode)
         for name in ("1", "2"):
             committed_task(job, name, {f"{name}.csv": name.encode() * int(name)})
@@ -52,8 +51,7 @@ class Machine:
         return job
 
     def later(self, seconds: float) -> None:
-        """Let so much time pass, for the store and everybody, that the store's whole seconds tell
-        it."""
+        """Let so much time pass that the store's whole seconds tell it."""
         self.clock.ahead += seconds + GRAIN_SECONDS
 
 
@@ -119,8 +117,7 @@ class Killer:
 
 
 def deaths(*, least: int, **rules: Any) -> Iterator[tuple[Machine, Killer]]:
-    """An empty store, and what kills a step at its first request, the second, and so on, until one
-    is not killed any more: that sends at least so many."""
+    """What kills a step at its first request, the second, …, until it sends no more (`least`)."""
     for number in count(1):
         killers = []
         for after in (False, True):

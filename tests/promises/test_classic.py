@@ -34,8 +34,7 @@ def start(
 
 
 def every_verb(run: Any) -> Iterator[int]:
-    """The numbers of the verbs of a run, until one is past its end. ``run`` takes the number, and
-    gives the watched store."""
+    """The numbers of the verbs of a run, which gives the watched store of a number."""
     number = 1
     while run(number).count >= number:
         yield number
@@ -48,9 +47,6 @@ def decided(verb: str, path: str) -> bool:
 
 def publishing(verb: str, path: str) -> bool:
     return verb == "complete_upload"
-
-
-# What both promise --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("accept", ["listing", "results"])
@@ -131,9 +127,6 @@ def test_mode_fail_refuses_data(kind: type[V1Committer]) -> None:
     assert world.data() == {"b": b"other"}
 
 
-# v1 -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "fault",
     [{"before": die}, {"after": die}, {"after": lose_the_answer}],
@@ -177,9 +170,6 @@ def test_v1_that_dies_in_its_commit_leaves_some_files_visible() -> None:
     assert "they stay" in " ".join(recovery.report.warnings)
     raises(mc.JobNotRunning, world.again(job).commit_job, match="had made visible stays")
     assert world.data() == some
-
-
-# v2 -----------------------------------------------------------------------------------------------
 
 
 def test_v2_leaves_the_files_of_a_job_that_is_aborted(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,6 +1,4 @@
-"""I2 and I10 on stores whose 200 to Complete may be false (versitygw), and on one that loses the
-parts of an upload while it completes it (MinIO): nobody is told "committed" of what is not there,
-what is lost is named, and what an operator brings back is committed by the next recovery."""
+"""I2, I10 where a 200 to Complete may be false (versitygw), or cost the parts (MinIO)."""
 
 from __future__ import annotations
 
@@ -120,9 +118,7 @@ def test_a_second_commit_does_not_believe_a_200(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("attempts", [1, 2])
-def test_a_driver_does_not_believe_a_complete_that_was_sent_twice(
-    gateway: Gateway, attempts: int
-) -> None:
+def test_a_complete_that_was_sent_twice_is_not_believed(gateway: Gateway, attempts: int) -> None:
     """The server may have been killed in the first sending; one that was sent once is believed."""
     job, result = ready()
     gateway.attempts = attempts
@@ -137,9 +133,7 @@ def test_a_driver_does_not_believe_a_complete_that_was_sent_twice(
 
 
 @pytest.mark.parametrize("learnt", [True, False])
-def test_on_a_store_that_believes_dead_uploads_every_file_is_looked_at(
-    gateway: Gateway, learnt: bool
-) -> None:
+def test_where_dead_uploads_are_believed_all_are_looked_at(gateway: Gateway, learnt: bool) -> None:
     """I2: a 200 for an aborted upload at an older object's key: it is unresolved."""
     gateway.believes = True
     gateway.put_object("t/b.csv", b"older")

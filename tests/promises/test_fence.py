@@ -19,9 +19,7 @@ from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.options import Accept, Track
 from magic_committer.protocol.record import (
     JOB_METADATA,
-    USUAL_TERMS,
     Found,
-    JobRecord,
     Phase,
     StartedJob,
     State,
@@ -51,6 +49,7 @@ from tests.promises.hands import (
     write,
 )
 from tests.promises.machine import DAY, Machine
+from tests.promises.test_record_swaps import record_of as first_record
 from tests.promises.test_small_files import Gate
 
 SET = "put *.pendingset"
@@ -102,9 +101,7 @@ def test_an_attempt_that_a_driver_may_have_accepted_is_left_alone(s3: MemoryStor
 
 
 @pytest.mark.parametrize("error", [Unanswered, PermissionDenied])
-def test_a_second_read_that_cannot_be_made_leaves_the_pendingset(
-    s3: MemoryStore, error: type[StoreError]
-) -> None:
+def test_a_second_read_that_fails_leaves_the_set(s3: MemoryStore, error: type[StoreError]) -> None:
     """I2: a driver may have listed the pendingset: the task raises and leaves it to the job."""
     job = mc.start(DEST)
     task = one_file(job)
@@ -181,9 +178,7 @@ def test_a_record_that_may_not_be_read_is_told_as_it_is(
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_file_opened_by_path_reads_the_fence_after_each_pending(
-    s3: MemoryStore, when: str
-) -> None:
+def test_a_file_by_path_reads_the_fence_after_its_pending(s3: MemoryStore, when: str) -> None:
     """I4: who only closes files by path does not commit the task, so each close looks again."""
     job = mc.start(DEST, job_id="1")
     f = mc.open_magic("s3a://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/x.csv")
@@ -282,9 +277,7 @@ def test_when_an_attempt_may_be_undone(
 
 
 @pytest.mark.parametrize("unreadable", [False, True])
-def test_a_late_attempt_is_undone_though_its_set_cannot_be_read(
-    s3: MemoryStore, unreadable: bool
-) -> None:
+def test_a_late_attempt_is_undone_without_its_set(s3: MemoryStore, unreadable: bool) -> None:
     """I4: nobody accepts anything any more of a job that is being aborted."""
     job = mc.start(DEST)
     task = one_file(job, attempt="a")
@@ -306,10 +299,7 @@ class Fenced:
         self.s3 = s3
         self.runtime = Runtime(s3, pool=ThreadPool(0), clock=PatientClock())
         paths = JobPaths(Destination.parse(DEST), "j")
-        record = JobRecord.running(
-            id="j", uuid="0" * 32, nonce=self.runtime.ids(), terms=USUAL_TERMS,
-            given_id=True, started=0.0,
-        )  # fmt: skip
+        record = first_record("j")
         seen, _ = register.create(self.runtime, paths.record, record)
         self.fence = Fence(self.runtime, StartedJob.attached(record, DEST, seen.etag))
 

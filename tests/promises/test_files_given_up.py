@@ -1,5 +1,4 @@
-"""Files of a task on a file system: what is discarded, renamed or given up is never published, also
-where the file system fails, an answer is lost, or a process dies there."""
+"""What a task discards, renames or gives up is never published, whatever fails or dies."""
 
 from __future__ import annotations
 
@@ -84,9 +83,7 @@ def test_a_fault_anywhere_publishes_all_or_nothing(what: Callable[[], None], whe
 
 @pytest.mark.parametrize("kind", CLASSES)
 @pytest.mark.parametrize("closed", [True, False])
-def test_what_could_not_be_removed_is_removed_by_the_commit_or_it_fails(
-    kind: type[ManifestCommitter], closed: bool
-) -> None:
+def test_what_stays_is_removed_by_the_commit(kind: type[ManifestCommitter], closed: bool) -> None:
     """What a program left in the directory is published: a file that was given up must not be."""
     for lasting in (False, True):
         world = World()
@@ -203,9 +200,6 @@ def test_a_committed_task_takes_no_changes(disk: OnDisk, call: str, tmp_path: Pa
     raises(mc.TaskFailed, calls[call], match="committed")
     job.commit([task.result])
     assert disk.data() == {"a": b"1"}
-
-
-# Reading back, and local files --------------------------------------------------------------------
 
 
 def test_a_large_file_is_read_back_in_any_order(disk: OnDisk) -> None:

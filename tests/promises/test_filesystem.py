@@ -1,17 +1,22 @@
-"""A task as a file system: what its writer is told, and what is published. Tests with the fixture
-`there` hold on S3, on disks under each committer of renames, and on a file system of fsspec."""
+"""A task's files by name: written, renamed, discarded or put, on each kind of destination."""
 
 from __future__ import annotations
 
+import os
 import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import magic_committer as mc
+from magic_committer.options import Track
 from magic_committer.stores.memory import MemoryStore
-from tests.destinations import There
-from tests.promises.hands import DEST, raises, visible
+from tests.destinations import DISKS, OnDisk, There, opened
+from tests.promises.hands import DEST, At, raises, refusing, remains, visible, write
 
 fsspec: Any = pytest.importorskip("fsspec")  # the extra `fsspec`
 
@@ -160,8 +165,7 @@ def test_directories_are_renamed_with_what_is_in_them(there: There) -> None:
         fs.cp("x/c", f"{there.url}/x/c")
         fs.cp("x/c", "copy")
         assert fs.cat("x/c") == b"3"
-        found = fs.find("x", withdirs=True)
-        assert found == ["x", "x/c", "x/y", "x/y/a", "x/y/e", "x/y/e/b"]
+        assert fs.find("x", withdirs=True) == ["x", "x/c", "x/y", "x/y/a", "x/y/e", "x/y/e/b"]
         assert fs.find("p") == []
     assert there.data() == {"copy": b"3", "x/c": b"3", "x/y/a": b"1", "x/y/e/b": b"2"}
     assert there.left() == []
@@ -190,3 +194,202 @@ def test_unique_names_stay_unique_when_renamed(there: There) -> None:
         job.discard("b.csv", unique=True)
         fs.pipe("b.csv", b"2")
     assert there.data() == {f"b-mcj{job.job.uuid}.csv": b"2"}
+
+
+TRACKS: tuple[Track, ...] = ("memory", "s3")
+
+
+@dataclass
+class Tracked:
+    there: There
+    track: Track
+
+    def __call__(self) -> mc.Job:
+        return self.there.start(track=self.track)
+
+
+TRACKED = [*(("s3", track) for track in TRACKS), *((kind, "memory") for kind in DISKS)]
+
+
+@pytest.fixture(params=TRACKED, ids="-".join)
+def tracked(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tracked]:
+    """Each kind of destination, with each of its tracks."""
+    kind, track = request.param
+    for there in opened(kind, tmp_path):
+        yield Tracked(there, track)
+
+
+def written(task: mc.Task, *names: str) -> None:
+    for name in names:
+        write(task, name, name.encode())
+
+
+@pytest.mark.parametrize("what", ["a closed file", "an open one", "a name that is used again"])
+def test_a_file_leaves_its_task(tracked: Tracked, what: str) -> None:
+    """Of the discarded one nothing is left, no commit waits for its close, and its name is free."""
+    job = tracked()
+    with job.task(1) as task:
+        written(task, "b")
+        if what == "an open one":
+            task.open("a").write(b"1")
+        else:
+            written(task, "a")
+        task.discard("a")
+        assert len(tracked.there.left()) <= 1
+        if "again" in what:
+            write(task, "a", b"second")
+    job.commit([task.result])
+    again = {"a": b"second"} if "again" in what else {}
+    assert tracked.there.data() == {"b": b"b", **again}
+    assert tracked.there.left() == []
+
+
+def test_a_unique_name_is_discarded_as_it_was_opened(there: There) -> None:
+    """With ``unique=True`` the plain name is enough. An unknown one is refused, by its name."""
+    job = there.start()
+    with job.task(1) as task:
+        write(task, "a.csv", unique=True)
+        task.discard("a.csv", unique=True)
+        raises(mc.PathError, task.discard, "x", match="no file 'x'")
+    assert task.result.files == 0
+    job.abort()
+    assert there.left() == []
+
+
+def test_a_file_that_others_may_commit_stays(s3: MemoryStore) -> None:
+    """Another handle of the attempt, or a driver once it is committed, may have accepted it."""
+    job = mc.start(DEST, track="s3")
+    task = job.task(1, attempt="a_0")
+    written(task, "a")
+    raises(mc.TaskFailed, task.discard, "a", match="other processes")
+    other = job.task(1, attempt="a_0")
+    result = other.commit()
+    raises(mc.TaskFailed, other.discard, "a", match="committed")
+    job.commit([result])
+    assert visible(s3) == {"t/a": b"a"}
+
+
+@pytest.mark.parametrize(("fails", "published"), [("delete", "ab"), ("abort_upload", "b")])
+def test_a_discard_that_fails_halves_no_file(s3: MemoryStore, fails: str, published: str) -> None:
+    """While the `.pending` may be stored nothing is aborted; the commit tries an abort again."""
+    job = mc.start(DEST, track="s3")
+    with job.task(1) as task:
+        written(task, "a", "b")
+        with refusing(s3, fails, mc.PermissionDenied), pytest.raises(mc.PermissionDenied):
+            task.discard("a")
+    job.commit([task.result])
+    assert remains(s3)[:2] == ({f"t/{name}": name.encode() for name in published}, [])
+
+
+def test_no_commit_runs_beside_a_discard(s3: MemoryStore) -> None:
+    """A commit that begins while a file is being discarded is refused, and may be made later."""
+    job = mc.start(DEST, track="s3")
+    task = job.task(1)
+    written(task, "a", "b")
+
+    def commit_now() -> None:
+        raises(mc.TaskFailed, task.commit, match="discarded")
+
+    with At(s3, "delete", commit_now):
+        task.discard("a")
+    job.commit([task.commit()])
+    assert visible(s3) == {"t/b": b"b"}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A directory with a file at the top, one below, hidden ones, and a marker."""
+    tmp_path = tmp_path / "source"
+    (tmp_path / "d" / "e").mkdir(parents=True)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / ".git").mkdir()
+    for name in ("a", "d/e/b", ".git/c", "d/.h", "_SUCCESS", "d/_SUCCESS"):
+        (tmp_path / name).write_bytes(name.encode())
+    return tmp_path
+
+
+def test_a_directory_is_put_and_what_is_left_out_is_told(there: There, source: Path) -> None:
+    """Hidden files and the top's ``_SUCCESS`` are left out by name; progress counts each file."""
+    told: list[mc.Progress] = []
+    with there.write(progress=told.append) as job:
+        report = job.put_directory(source)
+    assert report == mc.PutReport(3, 16, (".git", "_SUCCESS", "d/.h"))
+    assert there.data() == {"a": b"a", "d/e/b": b"d/e/b"}
+    assert there.read("d/_SUCCESS") == b"d/_SUCCESS"
+    assert [one.done for one in told if one.phase == "put"] == [1, 2, 3]
+
+
+def test_hidden_files_are_put_where_they_are_wanted(there: There, source: Path) -> None:
+    """With ``hidden=True``, below another directory: there ``_SUCCESS`` is a file like any."""
+    with there.write() as job:
+        assert job.put_directory(source, "x", hidden=True).left_out == ()
+    assert {"x/.git/c", "x/d/.h", "x/_SUCCESS"} <= set(there.names())
+
+
+def test_files_of_many_blocks_are_put(there: There, tmp_path: Path) -> None:
+    """A large file and small ones arrive whole."""
+    content = {"large": os.urandom(6 * 1024**2), "small": b"1", "empty": b""}
+    (tmp_path / "source").mkdir()
+    for name, body in content.items():
+        (tmp_path / "source" / name).write_bytes(body)
+    with there.write(options=mc.Options(block_bytes=5 * 1024**2)) as job:
+        job.put_directory(tmp_path / "source")
+    assert there.data() == content
+
+
+@pytest.mark.parametrize("bad", ["pipe", "link to a directory", "link to nothing", "no name"])
+def test_what_cannot_be_put_is_an_error_at_once(there: There, source: Path, bad: str) -> None:
+    """Nothing is passed over in silence: not a pipe, not a link, not a name that is refused."""
+    if bad == "pipe":
+        os.mkfifo(source / "z")
+    elif bad == "no name":
+        (source / "z.pending").touch()
+    else:
+        (source / "z").symlink_to(source / "d" if "directory" in bad else source / "gone")
+    with pytest.raises(mc.PathError, match="z"), there.write() as job:
+        job.put_directory(source)
+    assert there.data() == {}
+    assert there.left() == []
+
+
+def test_a_file_that_changes_meanwhile_is_an_error(
+    there: There, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody could say which of the two was put: nothing appears."""
+    path = source / "a"
+    before = os.stat(path)
+    path.write_bytes(b"longer")
+    old = SimpleNamespace(stat=lambda _: before, fstat=os.fstat, fspath=os.fspath)
+    monkeypatch.setattr("magic_committer.filesystem.put.os", old)
+    with pytest.raises(mc.UploadFailed, match="changed"), there.write() as job:
+        job.put_file(path)
+    assert there.data() == {}
+    assert there.left() == []
+
+
+def test_an_empty_directory_is_an_error(there: There, tmp_path: Path) -> None:
+    """With mode ``replace`` a wrong path would else empty the table."""
+    (tmp_path / "source").mkdir()
+    with pytest.raises(mc.PathError, match="no file to put"), there.write() as job:
+        job.put_directory(tmp_path / "source")
+
+
+def test_a_directory_is_not_put_into_itself(disk: OnDisk, tmp_path: Path) -> None:
+    """Nor into a directory in it, by whatever path: it would be put with what the job writes."""
+    if disk.url.startswith("memory"):
+        pytest.skip("a directory of this machine holds no other file system")
+    (tmp_path / "link").symlink_to(tmp_path)
+    for path in (tmp_path, tmp_path / "t", tmp_path / "link"):
+        with disk.write() as job:
+            (tmp_path / "t" / "a").write_bytes(b"1")
+            raises(mc.PathError, job.put_directory, path, match="the directory that is to be put")
+    assert disk.left() == []
+
+
+def test_names_that_a_file_system_cannot_hold_are_refused_first(disk: OnDisk, source: Path) -> None:
+    """Also if the block goes on after the error: nothing was put before it."""
+    (source / "_temporary").mkdir()
+    (source / "_temporary" / "x").touch()
+    with disk.write() as job, pytest.raises(mc.PathError, match="_temporary"):
+        job.put_directory(source)
+    assert disk.data() == {}

@@ -1,22 +1,17 @@
-"""The public handles: what they take, what they refuse, and that they travel: as a pickle and as
-JSON, whole, and without a secret."""
+"""The public handles: what they accept, and that they travel whole, without a secret."""
 
 from __future__ import annotations
 
 import json
 import logging
 import pickle
-from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 import magic_committer as mc
-from magic_committer.options import Options
-from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import MemoryStore
-from magic_committer.testing import memory_store
 from tests.promises.hands import (
     DEST,
     committed_task,
@@ -100,16 +95,6 @@ def test_a_job_id_is_used_once(s3: MemoryStore) -> None:
     raises(mc.JobExists, mc.start, DEST, job_id="2", match="not empty")
 
 
-def test_the_sweep_of_a_given_id_leaves_another_runs_litter(s3: MemoryStore) -> None:
-    """I6: in a directory that an id names, only control objects with the job's UUID are ours."""
-    job = mc.start(DEST, job_id="1")
-    other = {JOB_METADATA: "0" * 32}
-    s3.put_object("t/__magic_job-1/job-1/00/zombie.pendingset", b"{}", metadata=other)
-    committed_task(job, "1", {"a.csv": b"1"})
-    job.commit()
-    assert remains(s3) == ({"t/a.csv": b"1"}, [], ["_job.json", "zombie.pendingset"])
-
-
 def test_mode_fail_refuses_a_destination_with_data(s3: MemoryStore) -> None:
     """Data means an object without hidden elements; nothing is written, no record stays."""
     s3.put_object("t/_delta_log/0.json", b"{}")
@@ -134,22 +119,6 @@ def test_a_misspelt_term_is_refused_before_any_request(s3: MemoryStore, wrong: A
     """Nothing is written that nobody could read."""
     raises(mc.OptionError, mc.start, DEST, **wrong)
     assert not s3.requests
-
-
-@pytest.mark.parametrize(
-    "way",
-    [lambda job: pickle.loads(pickle.dumps(job)), lambda job: mc.Job.from_dict(sent(job))],
-    ids=["pickle", "JSON"],
-)
-def test_handles_and_results_travel(s3: MemoryStore, way: Callable[[mc.Job], mc.Job]) -> None:
-    """Start here, task there, commit elsewhere: a job travels whole, and a result is plain JSON."""
-    job = mc.start(DEST, mode="overwrite", job_id="1")
-    result = committed_task(way(job), "1", {"a.csv": b"1"})
-    result = mc.TaskCommit.from_dict(json.loads(json.dumps(result.to_dict())))
-    copy = way(job)
-    report = copy.commit([pickle.loads(pickle.dumps(result))], expect=["1"])
-    assert json.loads(json.dumps(report.to_dict()))["files"] == 1
-    assert visible(s3) == {"t/a.csv": b"1"}
 
 
 @pytest.mark.parametrize(
@@ -208,16 +177,6 @@ def test_attributes_reach_the_object(s3: MemoryStore) -> None:
     assert born.metadata["magic-committer-token"].startswith(job.job.uuid)
 
 
-def test_one_name_twice_in_a_task_is_refused_at_open(s3: MemoryStore) -> None:
-    """The second file of a name is refused at once; an aborted one may be written again."""
-    with mc.write(DEST) as job:
-        with pytest.raises(ZeroDivisionError), job.open("a.csv"):
-            raise ZeroDivisionError
-        write(job)
-        raises(mc.PathError, job.open, "a.csv", match="already")
-    assert visible(s3) == {"t/a.csv": b"1"}
-
-
 def test_keys_that_are_too_long_for_the_control_objects_are_refused(s3: MemoryStore) -> None:
     """A control key over 1,024 bytes fails at open, where it can still be mended."""
     with mc.write(DEST) as job, pytest.raises(mc.PathError, match=r"1,?024"):
@@ -236,22 +195,6 @@ def test_progress_tells_of_each_phase(s3: MemoryStore, caplog: pytest.LogCapture
     lines = [r for r in caplog.records if r.name == "magic_committer"]
     assert len(lines) >= 3
     assert all(job.id in r.getMessage() for r in lines)
-
-
-@pytest.mark.parametrize("buffer", ["memory", "disk"])
-@pytest.mark.parametrize("checksum", ["CRC32", "SHA256", "off"])
-def test_large_files_of_many_parts_come_out_byte_for_byte(buffer: str, checksum: str) -> None:
-    """Several parts, buffered in memory or on disk, with and without checksums."""
-    options = Options(block_bytes=5 * 1024**2, buffer=buffer, checksum=checksum)  # type: ignore[arg-type]
-    body = bytes(range(256)) * (12 * 1024**2 // 256) + b"tail"
-    with memory_store() as s3:
-        with mc.write(DEST, options=options) as job, job.open("a.bin") as f:
-            for start in range(0, len(body), 1_000_003):
-                f.write(body[start : start + 1_000_003])
-        assert s3.body("t/a.bin") == body
-
-
-# As JSON ------------------------------------------------------------------------------------------
 
 
 def test_a_copy_says_what_the_job_says(s3: MemoryStore) -> None:
@@ -278,14 +221,6 @@ def test_no_secret_is_in_it(s3: MemoryStore) -> None:
     copy = mc.Job.from_dict(sent(mc.start(DEST)), s3=SECRETS)
     assert copy._s3 is SECRETS
     assert "hunter" not in json.dumps(copy.to_dict()).lower()
-
-
-def test_a_job_of_write_does_not_travel(s3: MemoryStore) -> None:
-    """Its files are in one process, which alone may delete the record (I10)."""
-    with mc.write(DEST) as writing, pytest.raises(mc.MagicError, match="does not travel"):
-        writing.job.to_dict()
-    assert mc.Job.from_dict(sent(writing.job)).outcome == "committed"
-    assert mc.Job.from_dict(sent(mc.start(DEST))).commit(expect=0).state == "closed"
 
 
 DROP = object()

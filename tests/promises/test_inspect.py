@@ -64,8 +64,7 @@ def test_one_unreadable_job_does_not_hide_the_others(machine: Machine) -> None:
     machine.s3.put_object("t/__magic_job-secret/_job.json", b"{}")
     machine.later(2 * DAY)
     machine.s3.before = raising("get *secret*", mc.PermissionDenied)
-    found = {one.id: one.problem for one in mc.inspect(DEST)}
-    assert found == {"secret": "refused", job.id: ""}
+    assert {one.id: one.problem for one in mc.inspect(DEST)} == {"secret": "refused", job.id: ""}
     report = mc.cleanup(DEST)
     assert [one.outcome for one in report.recovered] == ["aborted"]
     assert any("secret" in error for error in report.errors)

@@ -1,8 +1,8 @@
-"""Jobs whose tasks' files wait at the destination: all or nothing, whoever dies where, and whoever
-else ends the job meanwhile; and what only a file system has: links, directories, other programs."""
+"""Jobs whose files wait at the destination, and real disks: all or nothing, whoever dies."""
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import shutil
@@ -14,16 +14,20 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
+from examples import local_disk
 from magic_committer.committers.manifest import ManifestCommitter, TreeFile
 from magic_committer.errors import InvalidRequest
+from magic_committer.stores.trees.disk import LocalTree
 from magic_committer.stores.urls import tree_url
-from tests.nightly import most
+from magic_committer.testing import PatientClock
+from tests.destinations import OnDisk
 from tests.promises.hands import raises
+from tests.promises.hands import write as write_file
 from tests.tree_jobs import Killed, Watched, World, die, opened, put, write
+from tests.tree_store import Calls, before, check, lay_out, recover, run_job, served
 
 OLD = {"dt=1/old.csv": b"old", "same.csv": b"before"}
 NEW = {"dt=1/a.csv": b"a", "dt=2/b.csv": b"b", "same.csv": b"after"}
-MODES = ["append", "fail", "replace"]
 
 
 def fresh(mode: str) -> World:
@@ -61,33 +65,6 @@ def verbs(mode: str, job_id: str | None = None) -> range:
     return range(1, watched.count + 1)
 
 
-# A driver that dies, loses an answer or is paused -------------------------------------------------
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("job_id", [None, "nightly"])
-def test_who_dies_leaves_all_or_nothing(mode: str, when: str, job_id: str | None) -> None:
-    """Killed at each verb; a recovery leaves old data or new. By day the modes take turns."""
-    before, after = expected(mode)
-    ends = {"aborted": [before], "committed": [after], "": [before, after]}
-    outcomes = set()
-    for number in verbs(mode, job_id)[MODES.index(mode) % most(1, 3) :: most(1, 3)]:
-        world = fresh(mode)
-        with pytest.raises(Killed):
-            run(world, Watched(world.store, number, **{when: die}), mode, job_id)  # type: ignore[arg-type]
-        found = [one.id for one in world.inspect() if one.kind == "ours"]
-        assert len(found) <= 1
-        # no record: before it was written, or after the job had ended
-        outcome = world.recover(found[0]).outcome if found else ""
-        outcomes.add(outcome)
-        assert world.data() in ends[outcome], number
-        world.clean()
-        world.clean()
-        assert world.control() == [], number
-    assert {"aborted", "committed"} <= outcomes
-
-
 @pytest.mark.parametrize("mode", ["append", "replace"])
 def test_a_paused_driver_touches_nothing_after_its_job_was_ended(mode: str) -> None:
     """At each verb of it: it brings nothing back, and deletes nothing of another program's."""
@@ -116,23 +93,6 @@ def test_a_paused_driver_touches_nothing_after_its_job_was_ended(mode: str) -> N
     assert met > 20
 
 
-# Attempts -----------------------------------------------------------------------------------------
-
-
-def test_an_attempt_is_too_late_when_its_job_has_ended() -> None:
-    """Its next step says that the job was aborted, and nothing of it stays."""
-    world = World()
-    job = world.start(job_id="nightly")
-    attempt = job.attempt("1")
-    put(attempt, {"a": b"1"})
-    world.again(job).abort_job()
-    raises(mc.JobNotRunning, attempt.commit)
-    attempt.abort()
-    raises(mc.JobNotRunning, opened, job.attempt("2"), "a")
-    assert world.data() == {}
-    assert not (world.root / "_temporary").exists()
-
-
 def test_an_attempt_whose_job_ends_during_its_commit_is_told_so() -> None:
     """At each verb of it the job is aborted: the task is told, and nothing of it is left."""
     number, told = 1, 0
@@ -149,6 +109,7 @@ def test_an_attempt_whose_job_ends_during_its_commit_is_told_so() -> None:
             break
         except mc.JobNotRunning:
             told += 1
+        raises(mc.JobNotRunning, opened, job.attempt("2"), "a")
         world.clean()
         world.clean()
         assert (world.data(), world.control()) == ({}, []), number
@@ -227,9 +188,6 @@ def test_what_a_manifest_names_lasts_before_it() -> None:
     assert wanted <= synced[0]
 
 
-# What is checked before the decision --------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("there", "tasks"),
     [
@@ -272,9 +230,6 @@ def test_what_a_task_has_left_must_be_there_and_the_same(what: str) -> None:
         manifest.write_bytes(manifest.read_bytes() + b" ")
     raises(mc.CommitRefused, job.commit_job, [result])
     assert world.data() == {}
-
-
-# Other programs, links and odd names --------------------------------------------------------------
 
 
 def killed_at_its_first_file(world: World, job: ManifestCommitter) -> None:
@@ -401,9 +356,6 @@ def test_a_cleanup_removes_what_a_killed_late_attempt_left() -> None:
     assert world.data() == {"b": b"1"}
 
 
-# URLs ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "url", ["file:///data/t#1", "file:///data/t?x", "file:///data/t\tx", "file:///data/%ff"]
 )
@@ -420,3 +372,88 @@ def test_every_form_of_a_file_url_names_the_same_job(tmp_path: Path, url: str) -
     """Java, and so Spark, writes ``file:/x``."""
     started = mc.start(url.format(tmp_path), job_id="one")
     assert mc.attach(f"file://{tmp_path}/t", "one").dest == started.dest == f"file://{tmp_path}/t/"
+
+
+def test_the_example_does_what_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """examples/local_disk.py: a failure changes nothing, a dead driver's job is found and ended."""
+    local_disk.main(str(tmp_path / "a table"))
+    written = "dt=2026-11-21/part-0.csv dt=2026-11-22/part-0.csv"
+    assert capsys.readouterr().out.splitlines() == [
+        f"written: {written}",
+        f"after a failure: {written}",
+        "found: True running",
+        "ended: aborted",
+    ]
+    left = {path.name for path in (tmp_path / "a table").iterdir()}
+    seen = {name for name in left if not name.startswith("__magic")}  # a closed record stays a day
+    assert seen == {"dt=2026-11-21", "dt=2026-11-22", "_SUCCESS"}
+
+
+def test_a_task_whose_machine_does_not_share_the_directory_is_told(tmp_path: Path) -> None:
+    """As an executor of a cluster finds it: it writes nothing, and the error names the reason."""
+    job = mc.start((tmp_path / "shared").as_uri())
+    (tmp_path / "shared").rename(tmp_path / "elsewhere")
+    raises(mc.JobNotRunning, job.task("0").open, "a.csv", match="does not share file:///")
+    assert not (tmp_path / "shared").exists()
+
+
+def test_a_look_makes_nothing(tmp_path: Path) -> None:
+    """At a destination that is empty or not there; Hadoop's jobs are on S3 only."""
+    for dest in (tmp_path.as_uri(), (tmp_path / "none").as_uri()):
+        assert mc.read_stream(dest, "query") is None
+        assert mc.abort_stream(dest, "checkpoint") == ()
+        with pytest.raises(mc.PathError, match="on a file system: there are no jobs of Hadoop's"):
+            mc.adopt(dest, "job")
+    assert list(tmp_path.iterdir()) == []
+
+
+COMMITTERS = pytest.mark.parametrize("committer", ["magic", "manifest"])
+
+
+@COMMITTERS
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES])
+def test_a_disk_that_fails_shows_nothing_half(committer: str, code: int, tmp_path: Path) -> None:
+    """What is told as committed is there; a recovery when it works leaves all or nothing."""
+
+    def fail() -> None:
+        raise OSError(code, os.strerror(code))
+
+    at, failed = 1, True
+    while failed:
+        at += 3  # every third one, for time
+        root, told = tmp_path / str(at), False
+        lay_out(root, before("replace"))
+        with (
+            served(root, PatientClock()),
+            suppress(mc.MagicError),
+            Calls(at, fail, syncs=False).watched() as calls,
+        ):
+            run_job(root, "replace", committer)
+            told = True
+        with served(root):
+            recover(root)
+        assert check(root, "replace") or not told
+        failed = len(calls.names) >= at
+    assert at > 50
+
+
+@COMMITTERS
+def test_a_mount_in_a_file_s_way_is_refused_before_the_decision(
+    committer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing could be renamed into it: the job is aborted, and none of its files is visible."""
+    there = OnDisk(tmp_path / "a table", committer)
+    job = there.start()
+    with job.task("1") as task:
+        write_file(task, "a.csv")
+        write_file(task, "p=1/b.csv")
+    (there.root / "p=1").mkdir(exist_ok=True)
+    mount_of = LocalTree.mount_of
+
+    def mounted(tree: LocalTree, path: str) -> str:
+        return "another" if path == "p=1" else mount_of(tree, path)
+
+    monkeypatch.setattr(LocalTree, "mount_of", mounted)
+    raises(mc.MagicError, job.commit, match="is mounted from elsewhere")
+    assert there.data() == {}
+    assert job.state == "closed" or job.abort()

@@ -15,7 +15,7 @@ from magic_committer.errors import FileStillOpen, MagicError, TaskFailed, Unansw
 from magic_committer.options import Track
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.concrete import attempt_of, upload_of
-from tests.promises.hands import DEST, At, Nth, unanswered, visible
+from tests.promises.hands import DEST, At, Nth, raises, remains, unanswered
 
 TRACKS: tuple[Track, ...] = ("memory", "s3")
 
@@ -85,8 +85,7 @@ def test_nothing_is_done_beside_a_commit(
     assert says in str(told[0])
     assert task.commit() is result
     assert job.commit([result]).outcome == "committed"
-    assert visible(s3) == {"t/a.csv": b"1"}
-    assert s3.open_uploads() == ()
+    assert remains(s3)[:2] == ({"t/a.csv": b"1"}, [])
 
 
 @pytest.mark.parametrize("number", range(1, 8))
@@ -122,8 +121,7 @@ def test_an_interrupted_commit_can_be_repeated(s3: MemoryStore) -> None:
     job = mc.start(DEST)
     task = one_file(job)
     At(s3, "put *.pendingset", KeyboardInterrupt(), after=True)
-    with pytest.raises(KeyboardInterrupt):
-        task.commit()
+    raises(KeyboardInterrupt, task.commit)
     assert task.commit().files == 1
     assert job.commit().files == 1
 
@@ -156,10 +154,8 @@ def test_a_file_that_is_closing_as_commit_begins_is_not_lost_silently(
     with ThreadPoolExecutor(1) as beside:
         closing = beside.submit(late.close)
         assert parked.wait(300)
-        with pytest.raises((TaskFailed, FileStillOpen), match=r"b\.csv"):
-            task.commit()
-    with pytest.raises(TaskFailed, match="being committed"):
-        closing.result()
+        raises((TaskFailed, FileStillOpen), task.commit, match=r"b\.csv")
+    raises(TaskFailed, closing.result, match="being committed")
     assert s3.open_uploads() == ()
 
 
@@ -178,8 +174,7 @@ def close_without_answer(s3: MemoryStore, task: mc.Task, *, stored: bool) -> Non
     At(s3, "put *.pending", unanswered, after=stored)
     file = task.open("a.csv")
     file.write(b"cut")
-    with pytest.raises(Unanswered):
-        file.close()
+    raises(Unanswered, file.close)
     s3.before = s3.after = None
 
 
@@ -189,22 +184,18 @@ def test_a_file_whose_close_got_no_answer_is_written_anew(s3: MemoryStore, store
     job = mc.start(DEST)
     task = job.task("1")
     close_without_answer(s3, task, stored=stored)
-    with pytest.raises(TaskFailed, match="cannot go to another process"):
-        pickle.dumps(task)
+    raises(TaskFailed, pickle.dumps, task, match="cannot go to another process")
     with task.open("a.csv") as f:
         f.write(b"whole")
     task.commit()
     assert job.commit().files == 1
-    assert visible(s3) == {"t/a.csv": b"whole"}
-    assert s3.open_uploads() == ()
+    assert remains(s3)[:2] == ({"t/a.csv": b"whole"}, [])
 
 
 def test_a_shared_attempt_that_is_dead_says_so_at_the_next_open(s3: MemoryStore) -> None:
     """Nobody writes a second file into an attempt that can never be committed."""
     task = mc.start(DEST).task("1", attempt="a")
     close_without_answer(s3, task, stored=False)
-    with pytest.raises(TaskFailed, match="can never be committed"):
-        task.open("a.csv")
-    with pytest.raises(MagicError):
-        task.commit()
+    raises(TaskFailed, task.open, "a.csv", match="can never be committed")
+    raises(MagicError, task.commit)
     assert s3.open_uploads() == ()

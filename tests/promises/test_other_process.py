@@ -1,5 +1,4 @@
-"""A forked child is told that it can do nothing with its parent's job; workers that are sent the
-job, or know its names, can do all."""
+"""A forked child can do nothing with its parent's job; workers that are sent it can do all."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ import magic_committer as mc
 from examples import processes
 from magic_committer.stores.memory import MemoryStore
 from tests.concrete import upload_of
-from tests.promises.hands import DEST, committed_task, control, one_file, visible
+from tests.promises.hands import DEST, committed_task, control, one_file, raises, visible
 from tests.servers import moto_server
 from tools.moto_server import CREDENTIALS
 
@@ -38,9 +37,6 @@ def forked() -> Iterator[None]:
         yield
 
 
-# In one process, by its id ------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("how", ["memory", "s3", "staging"])
 def test_a_task_in_a_child_says_what_to_do_instead(s3: MemoryStore, how: str) -> None:
     """I10: each call raises, with words that help, and sends nothing; a result is told anywhere."""
@@ -51,8 +47,7 @@ def test_a_task_in_a_child_says_what_to_do_instead(s3: MemoryStore, how: str) ->
     failure = RuntimeError("the child failed")
     with forked():
         for use in (lambda: task.open("b.csv"), task.commit, task.abort, task.__enter__().commit):
-            with pytest.raises(mc.TaskFailed, match=r"magic_committer\.start\(dest\)"):
-                use()
+            raises(mc.TaskFailed, use, match=r"magic_committer\.start\(dest\)")
         with pytest.raises(RuntimeError) as told, task:
             raise failure
     assert any("belongs to process" in note for note in told.value.__notes__)
@@ -75,8 +70,7 @@ def test_a_file_in_a_child_takes_nothing(s3: MemoryStore, text: bool) -> None:
     error = KeyError()
     with forked():
         for use in (lambda: f.write(data), f.flush, f.close, f.abort, lambda: f.writelines([data])):
-            with pytest.raises(mc.WrongProcess, match=r"job\.commit\(results\)"):
-                use()
+            raises(mc.WrongProcess, use, match=r"job\.commit\(results\)")
         with pytest.raises(mc.WrongProcess), f:
             pass
         f.__exit__(KeyError, error, None)
@@ -112,10 +106,10 @@ def test_a_child_that_leaves_a_block_ends_nothing(
 def test_what_write_gives_does_not_travel(s3: MemoryStore) -> None:
     """I10: pickling it raises at once, and says how many processes write one job."""
     writing = mc.write(DEST)
-    with pytest.raises(pickle.PicklingError, match="does not travel"):
-        pickle.dumps(writing)
-    with writing as job, pytest.raises(pickle.PicklingError, match=r"job\.task\(id\)"):
-        pickle.dumps(job)
+    raises(pickle.PicklingError, pickle.dumps, writing, match="does not travel")
+    with writing as job:
+        raises(pickle.PicklingError, pickle.dumps, job, match=r"job\.task\(id\)")
+        raises(mc.MagicError, job.job.to_dict, match="does not travel")
 
 
 def test_a_job_in_a_child_is_a_copy(s3: MemoryStore) -> None:
@@ -127,13 +121,9 @@ def test_a_job_in_a_child_is_a_copy(s3: MemoryStore) -> None:
     assert mc.attach(DEST, job.id).outcome == "committed"
 
 
-# Real forks, on a store that parent and child reach -----------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    """moto's server, found by every process through the environment. A bucket of its own: clients
-    are kept by bucket, and other modules have servers too."""
+    """moto's server by the environment; a bucket of its own, as clients are kept by bucket."""
     with moto_server("forks") as url, pytest.MonkeyPatch.context() as patched:
         for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": url}.items():
             patched.setenv(name, value)
@@ -157,8 +147,7 @@ def open_uploads(prefix: str) -> list[str]:
 
 
 def in_child(what: Callable[[], object]) -> int:
-    """Fork; the child does this, then ends as a program does: finalizers, exit handlers and all.
-    Its exit code."""
+    """Fork; the child does this, then ends as a program does. Its exit code."""
     pid = os.fork()
     if pid == 0:
         code = 1
@@ -235,9 +224,6 @@ def test_what_the_hint_says_works_in_workers(server: str, way: str) -> None:
     assert open_uploads(f"{way}/") == []
 
 
-# Spawned processes --------------------------------------------------------------------------------
-
-
 def close_by_path(dest: str, number: int) -> None:
     """A worker that knows nothing but a path."""
     path = f"{dest}/__magic_job-j1/job-j1/00/tasks/a_{number}/__base/part-{number}.csv"
@@ -259,8 +245,7 @@ def test_open_in_one_process_commit_in_another_by_names_alone(server: str) -> No
     assert len(open_uploads("named/")) == 3
     with ProcessPoolExecutor(1, mp_context=context) as committers:
         list(committers.map(commit_task, [dest] * 3, range(3)))
-    report = mc.attach(dest, "j1").commit(expect=[str(n) for n in range(3)])
-    assert report.files == 3
+    assert mc.attach(dest, "j1").commit(expect=[str(n) for n in range(3)]).files == 3
     assert open_uploads("named/") == []
     assert sorted(seen("named/")) == [
         "named/__magic_job-j1/_job.json",

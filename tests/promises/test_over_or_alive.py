@@ -13,7 +13,7 @@ from magic_committer.runtime.components import Runtime
 from magic_committer.runtime.threads import ThreadPool
 from magic_committer.stores.memory import Request
 from tests.hadoops import leave_job
-from tests.promises.hands import DEST, At, committed_task, failing, refusing, visible
+from tests.promises.hands import DEST, At, committed_task, failing, raises, refusing, visible
 from tests.promises.machine import DAY, STATES, Machine
 
 
@@ -45,8 +45,7 @@ def test_a_listing_that_takes_long_makes_a_job_no_older(machine: Machine) -> Non
                 machine.later(DAY)
 
     s3.before = a_day_later
-    with pytest.raises(mc.JobTooYoung):
-        mc.recover(DEST, job.id, dead_after=DAY)
+    raises(mc.JobTooYoung, mc.recover, DEST, job.id, dead_after=DAY)
     assert len(pages) > 2
     s3.before = None
     assert mc.attach(DEST, job.id).state == "running"

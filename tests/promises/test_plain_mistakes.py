@@ -15,7 +15,7 @@ import magic_committer as mc
 from magic_committer.errors import BucketNotFound, Unanswered
 from magic_committer.options import Mode
 from magic_committer.stores.memory import MemoryStore
-from tests.promises.hands import DEST, committed_task, job_of, raising, visible
+from tests.promises.hands import DEST, committed_task, job_of, raises, raising, visible
 from tests.servers import moto_options, moto_server, outside
 from tools.moto_server import CREDENTIALS
 
@@ -34,16 +34,14 @@ def test_a_missing_bucket_is_told_at_once(s3: MemoryStore, mode: Mode) -> None:
         mc.start(DEST, mode=mode)
     assert s3.requests.total() == 1
     for ask in (mc.attach, mc.recover, lambda dest, _: mc.inspect(dest)):
-        with pytest.raises(BucketNotFound):
-            ask(DEST, "nightly")
+        raises(BucketNotFound, ask, DEST, "nightly")
 
 
 def test_a_first_request_that_was_never_sent_starts_nothing(s3: MemoryStore) -> None:
     """Connection refused: the store's own error, after one request, and not `OutcomeUnknown`."""
     s3.before = raising("*", REFUSED)
-    with pytest.raises(Unanswered, match=r"was not started: could not reach http://h") as caught:
-        mc.start(DEST)
-    assert not caught.value.sent
+    caught = raises(Unanswered, mc.start, DEST, match=r"was not started: could not reach http://h")
+    assert not caught.sent
     assert dict(s3.requests) == {"put": 1}
 
 
@@ -51,8 +49,7 @@ def test_a_first_request_that_was_sent_is_looked_after(s3: MemoryStore) -> None:
     """It may land: the record is read back; a later try that was never sent changes nothing."""
     silent, refused = raising("*", SILENT), raising("*", REFUSED)
     s3.before = lambda r: (refused if s3.requests["put"] > 1 or r.verb == "get" else silent)(r)
-    with pytest.raises(mc.OutcomeUnknown):
-        mc.start(DEST)
+    raises(mc.OutcomeUnknown, mc.start, DEST)
     assert s3.requests["get"] >= 1
 
 
@@ -226,8 +223,7 @@ def test_what_strangers_type_works_or_is_told(
     left = told
     if sign == "!":
         told, _, left = told.partition(" > ")
-        with pytest.raises(BaseException, match=f"(?s){told}"):
-            exec(BEGIN + program, names)
+        raises(BaseException, exec, BEGIN + program, names, match=f"(?s){told}")
     else:
         exec(BEGIN + program, names)
     seen = client.list_objects_v2(Bucket="bucket", Prefix=prefix).get("Contents", [])
@@ -319,8 +315,7 @@ def test_an_unclear_expectation_is_refused(s3: MemoryStore, expect: Any, told: s
     """I10: it is an error with the ways to say it; the commit can be made again."""
     job = job_of({"a.csv": b"1"})
     s3.requests.clear()
-    with pytest.raises((TypeError, mc.OptionError), match=told):
-        job.commit(expect=expect)
+    raises((TypeError, mc.OptionError), job.commit, expect=expect, match=told)
     assert not s3.requests
     with pytest.raises(mc.MagicError, match="has no report yet"):
         job.report  # noqa: B018
@@ -344,8 +339,7 @@ def test_what_is_no_list_of_results_is_told(s3: MemoryStore) -> None:
         ([results[0], None], r"TaskCommits, not .*task\.result"),
     ]
     for wrong, told in cases:
-        with pytest.raises(TypeError, match=told):
-            job.commit(wrong)
+        raises(TypeError, job.commit, wrong, match=told)
     travelled = [result.to_dict() for result in results]
     with pytest.raises(mc.FormatError, match="job_uuid"):
         job.commit([{key: value for key, value in travelled[0].items() if key != "job_uuid"}])
@@ -367,8 +361,7 @@ def test_what_is_no_list_of_results_is_told(s3: MemoryStore) -> None:
 )  # fmt: skip
 def test_what_is_no_id_is_told(s3: MemoryStore, call: Callable[[], object], told: str) -> None:
     """``job.task(None)`` is no task called "None"; of a number the hint has the text."""
-    with pytest.raises(TypeError, match=told):
-        call()
+    raises(TypeError, call, match=told)
 
 
 def test_bytes_into_text_and_text_into_bytes_lose_nothing(s3: MemoryStore) -> None:
@@ -379,8 +372,7 @@ def test_bytes_into_text_and_text_into_bytes_lose_nothing(s3: MemoryStore) -> No
             ((b"a.txt",), "text or a Path, not bytes"),
             (("a.txt", None), "Pass 'wb' or 'w'"),
         ):
-            with pytest.raises(TypeError, match=told):
-                make(*arguments)
+            raises(TypeError, make, *arguments, match=told)
         with pytest.raises(TypeError, match=r"Attributes\(content_type=…\)"):
             make("a.txt", attributes={"content_type": "x"})
         for mode, right, wrong, told, lines in (
@@ -392,11 +384,9 @@ def test_bytes_into_text_and_text_into_bytes_lose_nothing(s3: MemoryStore) -> No
             with make("a.txt" if mode == "w" else "b.bin", mode) as file:
                 file.write(right)
                 for value in wrong:
-                    with pytest.raises(TypeError, match=told) as raised:
-                        file.write(value)
-                    assert "secret" not in str(raised.value)
-                with pytest.raises(TypeError, match=lines):
-                    file.writelines([wrong[0]])
+                    raised = raises(TypeError, file.write, value, match=told)
+                    assert "secret" not in str(raised)
+                raises(TypeError, file.writelines, [wrong[0]], match=lines)
                 file.write(right)
     assert visible(s3) == {"t/a.txt": b"aa", "t/b.bin": b"aa"}
 
@@ -430,8 +420,7 @@ NO_MODES = {
 @pytest.mark.parametrize("word", NO_MODES)
 def test_a_mode_that_is_none_is_told_the_nearest(s3: MemoryStore, begin: Any, word: str) -> None:
     """A misspelt word costs no request; "ignore" is Spark's: no job skips what comes next."""
-    with pytest.raises(mc.OptionError, match=NO_MODES[word]):
-        begin(DEST, mode=word)
+    raises(mc.OptionError, begin, DEST, mode=word, match=NO_MODES[word])
     assert not s3.requests
 
 
@@ -460,8 +449,7 @@ def test_where_the_store_is_may_be_said_without_s3options(s3: MemoryStore) -> No
     assert mc.inspect(DEST, region="a")[0].id == "1"
     s3.requests.clear()
     for call in ENTRIES.values():
-        with pytest.raises(mc.OptionError, match="s3= and region="):
-            call(DEST, region="a", s3=mc.S3Options())
+        raises(mc.OptionError, call, DEST, region="a", s3=mc.S3Options(), match="s3= and region=")
     assert not s3.requests
 
 

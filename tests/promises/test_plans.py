@@ -1,5 +1,4 @@
-"""What operators do, by Python calls: each plan says what it would do, changes nothing until it
-runs, and is the one that the command prints."""
+"""Each plan says what it would do, changes nothing until it runs, and is the command's."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ import magic_committer as mc
 from magic_committer.cli.main import run
 from magic_committer.hadoop.paths import unique_name
 from tests.hadoops import complete, leave_job
-from tests.promises.hands import DEST, raising, visible
+from tests.promises.hands import DEST, raises, raising, visible
 from tests.promises.machine import DAY, FILES, HOUR, READS, STATES, Machine, matching
 from tests.promises.situations import contents
 
@@ -40,8 +39,7 @@ def test_a_job_in_each_state_has_the_plan_of_the_command(
     (job,) = mc.inspect(DEST)
     assert contents(machine.s3) == before
     if code:
-        with pytest.raises(mc.JobError):
-            getattr(job, verb)()
+        raises(mc.JobError, getattr(job, verb))
         return
     plan = getattr(pickle.loads(pickle.dumps(job)), verb)()
     (row,) = plan.rows
@@ -63,8 +61,7 @@ def test_read_only_rights_are_enough_for_a_plan(machine: Machine) -> None:
     plans: list[mc.ActionPlan[Any]] = [job.commit(), job.abort(), job.recover(), job.give_up()]
     assert all(plan.question for plan in plans)
     for plan in plans[:3]:
-        with pytest.raises(mc.StoreError):
-            plan.run()
+        raises(mc.StoreError, plan.run)
     machine.s3.before = None
 
 
@@ -75,10 +72,8 @@ def test_a_half_published_job_of_hadoops_has_a_plan(
     hadoops = leave_job(machine.s3, "3.5.0")
     complete(machine.s3, hadoops, 2)
     (job,) = mc.inspect(DEST)
-    with pytest.raises(mc.JobError, match="is a Hadoop job"):
-        job.abort()
-    with pytest.raises(mc.AlreadyVisible):
-        job.abort(adopt=True, dead_after=0)
+    raises(mc.JobError, job.abort, match="is a Hadoop job")
+    raises(mc.AlreadyVisible, job.abort, adopt=True, dead_after=0)
     plan = job.abort(adopt=True, dead_after=0, leave_visible=True)
     assert plan.question.endswith("2 of 3 files are visible already, and stay?")
     assert "adopt it only if its JVM is dead" in plan.warning
@@ -110,8 +105,7 @@ def test_a_job_that_nothing_else_ends_is_given_up(
 
 def test_a_job_that_was_not_found_has_no_ending() -> None:
     """One that a program made of values has none."""
-    with pytest.raises(mc.OptionError):
-        mc.FoundJob("j", DEST, "ours").abort()
+    raises(mc.OptionError, mc.FoundJob("j", DEST, "ours").abort)
 
 
 def test_open_uploads_are_looked_at_and_aborted_by_plan(

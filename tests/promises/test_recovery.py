@@ -11,11 +11,9 @@ from pathlib import Path
 import pytest
 
 import magic_committer as mc
-from magic_committer.commit import probe
-from magic_committer.options import Mode
 from magic_committer.protocol.record import JOB_METADATA, TOKEN_METADATA
 from magic_committer.runtime import wiring
-from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock, memory_store
 from tests.costly import costly_store
 from tests.in_memory import Fresh
@@ -23,13 +21,12 @@ from tests.plans import write_plan
 from tests.promises.hands import (
     DEST,
     At,
-    Crash,
     Nth,
     StillClock,
     dies_at,
-    fitting,
-    half_completed,
     job_of,
+    raises,
+    remains,
     visible,
 )
 from tests.promises.machine import (
@@ -57,8 +54,7 @@ def test_recover_finishes_or_undoes(machine: Machine, state: str) -> None:
         assert (recovery.found, recovery.state) == (found, "closed")
         assert recovery.outcome == ENDS[state]
         assert visible(machine.s3) == (FILES if ENDS[state] == "committed" else {})
-        assert left(machine.s3) == ["_job.json"]
-        assert machine.s3.open_uploads() == ()
+        assert remains(machine.s3)[1:] == ([], ["_job.json"])
     assert ("t/_SUCCESS" in machine.s3.keys()) == (ENDS[state] == "committed")
     assert json.loads(json.dumps(recovery.to_dict()))["outcome"] == ENDS[state]
 
@@ -92,9 +88,8 @@ def test_ages_go_by_the_stores_clock(skew: float) -> None:
     try:
         job = mc.start(DEST)
         stores.ahead += DAY - 60
-        with pytest.raises(mc.JobTooYoung) as raised:
-            mc.recover(DEST, job.id, dead_after=timedelta(days=1))
-        assert (round(raised.value.age / HOUR), raised.value.limit) == (24, DAY)
+        raised = raises(mc.JobTooYoung, mc.recover, DEST, job.id, dead_after=timedelta(days=1))
+        assert (round(raised.age / HOUR), raised.limit) == (24, DAY)
         assert mc.cleanup(DEST).jobs_left == 1
         stores.ahead += 120
         assert [one.outcome for one in mc.cleanup(DEST).recovered] == ["aborted"]
@@ -105,8 +100,7 @@ def test_ages_go_by_the_stores_clock(skew: float) -> None:
 @pytest.mark.parametrize("limit", [-1, float("nan"), "1h", True])
 def test_a_limit_is_a_duration(machine: Machine, limit: float) -> None:
     """A limit that is no duration is refused before anything is asked of the store."""
-    with pytest.raises(mc.OptionError, match="dead_after"):
-        mc.recover(DEST, "j", dead_after=limit)
+    raises(mc.OptionError, mc.recover, DEST, "j", dead_after=limit, match="dead_after")
     assert not machine.s3.requests
 
 
@@ -119,8 +113,7 @@ def test_recovering_a_job_without_record_does_nothing_and_claims_nothing(machine
     with mc.write(DEST) as job, job.open("a.csv") as f:
         f.write(b"1")
     assert mc.recover(DEST, job.id).outcome == "committed"
-    with pytest.raises(mc.JobNotFound):
-        mc.abort(DEST, job.id)
+    raises(mc.JobNotFound, mc.abort, DEST, job.id)
 
 
 def test_a_listing_that_lags_behind_costs_no_object_of_a_completed_job() -> None:
@@ -156,8 +149,7 @@ def test_an_unresolved_key_is_named_and_taken_only_on_the_operators_word(machine
         assert raised.value.unresolved == ("t/2.csv",)
         assert mc.attach(DEST, job.id).state == "committing"
     assert "t/2.csv" in mc.cleanup(DEST, leftover_after=0).errors[0]
-    with pytest.raises(mc.OptionError, match="list"):
-        mc.recover(DEST, job.id, accept="t/2.csv")
+    raises(mc.OptionError, mc.recover, DEST, job.id, accept="t/2.csv", match="list")
     assert mc.recover(DEST, job.id, accept=["t/2.csv"]).outcome == "committed"
     assert set(visible(machine.s3)) == {"t/1.csv"}
 
@@ -166,13 +158,11 @@ def test_a_job_that_moves_on_while_it_is_recovered_is_obeyed(machine: Machine) -
     """I5: its driver lives, and commits before recovery's swap: it rolls forward, and says so."""
     job = machine.job("running")
     machine.later(2 * DAY)
-    at = At(machine.s3, "put *_job.json", job.commit)
-    recovery = mc.recover(DEST, job.id)
-    assert at.done
+    with At(machine.s3, "put *_job.json", job.commit):
+        recovery = mc.recover(DEST, job.id)
     assert recovery.found == "running"
     assert recovery.outcome == "committed"
-    assert visible(machine.s3) == FILES
-    assert machine.s3.open_uploads() == ()
+    assert remains(machine.s3)[:2] == (FILES, [])
 
 
 @pytest.mark.parametrize("state", ["running", "committing", "completed", "reverting", "aborting"])
@@ -184,11 +174,7 @@ def test_a_recovery_that_crashed_at_any_request_is_recovered(state: str) -> None
         if dies(lambda job=job: mc.recover(DEST, job.id)):  # type: ignore[misc]
             assert mc.recover(DEST, job.id, dead_after=0).state == "closed"
         assert visible(machine.s3) == (FILES if ENDS[state] == "committed" else {})
-        assert left(machine.s3) == ["_job.json"]
-        assert machine.s3.open_uploads() == ()
-
-
-# Abort --------------------------------------------------------------------------------------------
+        assert remains(machine.s3)[1:] == ([], ["_job.json"])
 
 
 @pytest.mark.parametrize("revert", [False, True])
@@ -199,15 +185,12 @@ def test_abort_undoes_what_may_be_undone(machine: Machine, state: str, revert: b
     refused = state == "completed" or (state == "committing" and not revert)
     for _ in range(2):
         if refused:
-            with pytest.raises(mc.JobNotRunning) as raised:
-                mc.abort(DEST, job.id, revert=revert)
-            assert raised.value.outcome == "committed"
+            raised = raises(mc.JobNotRunning, mc.abort, DEST, job.id, revert=revert)
+            assert raised.outcome == "committed"
             continue
         outcome = "reverted" if state == "committing" else ENDS[state]
         assert mc.abort(DEST, job.id, revert=revert).outcome == outcome
-        assert visible(machine.s3) == {}
-        assert left(machine.s3) == ["_job.json"]
-        assert machine.s3.open_uploads() == ()
+        assert remains(machine.s3) == ({}, [], ["_job.json"])
 
 
 @pytest.mark.parametrize("mode", ["fail", "replace"])
@@ -230,25 +213,22 @@ def test_a_start_whose_job_is_ended_says_so(mode: mc.Mode, fresh: Fresh) -> None
     assert told
 
 
-def test_a_driver_whose_job_was_recovered_is_told(machine: Machine) -> None:
+@pytest.mark.parametrize("end", [mc.abort, mc.recover])
+def test_a_driver_whose_job_an_operator_has_ended_is_told(
+    machine: Machine, end: Callable[..., object]
+) -> None:
     """I3, I10: a driver that was only asleep publishes nothing, nor do its tasks; it is told."""
     job = machine.job("running")
     asleep = job.task("4")
     file = asleep.open("4.csv")
     file.write(b"4")
     machine.later(2 * DAY)
-    mc.recover(DEST, job.id)
+    end(DEST, job.id)
     with pytest.raises(mc.JobNotRunning), asleep:
         file.close()
-    with pytest.raises(mc.JobNotRunning) as raised:
-        job.commit()
-    assert raised.value.outcome == "aborted"
-    assert visible(machine.s3) == {}
-    assert left(machine.s3) == ["_job.json"]
-    assert machine.s3.open_uploads() == ()
+    assert raises(mc.JobNotRunning, job.commit, match="decided by recovery on").outcome == "aborted"
+    assert remains(machine.s3) == ({}, [], ["_job.json"])
 
-
-# Earlier versions ---------------------------------------------------------------------------------
 
 OURS = Path(__file__).parents[1] / "golden" / "ours"
 """What commits of this project wrote of one job `replace`, at `DEST`, with the id ``j``."""
@@ -300,60 +280,13 @@ def test_what_earlier_versions_hand_on_is_read() -> None:
     assert (job.id, job._started.terms.mode) == ("j", "replace")
 
 
-@pytest.mark.parametrize("end", [mc.abort, mc.recover])
-def test_an_operators_decision_is_told_as_such(
-    machine: Machine, end: Callable[..., object]
-) -> None:
-    """I10: a driver whose job an operator has ended reads in its error that it was no driver."""
-    job = machine.job("running", job_id="given")
-    machine.later(2 * DAY)
-    end(DEST, "given")
-    with pytest.raises(mc.JobNotRunning, match="decided by recovery on"):
-        job.commit()
-
-
-def test_an_accepted_conflict_leaves_no_open_upload(s3: MemoryStore) -> None:
-    """I4: what is at the key is taken as it is; the job's own upload is not needed any more."""
-    job = half_completed(s3, mode="fail")
-    s3.put_object("t/b.csv", b"theirs")
-    recovery = mc.recover(DEST, job.id, accept=["t/b.csv"])
-    assert (recovery.outcome, recovery.state) == ("committed", "closed")
-    assert visible(s3) == {"t/a.csv": b"1", "t/b.csv": b"theirs"}
-    assert s3.open_uploads() == ()
-
-
 def test_a_revert_that_loses_to_the_driver_reverts_all_the_same(s3: MemoryStore) -> None:
     """I3: the operator's abort with ``revert`` finds a running job decided a moment later."""
     job = job_of({"a.csv": b"1"})
 
     At(s3, "put *_job.json", lambda: dies_at(s3, "complete_upload", job.commit))
     assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
-    assert visible(s3) == {}
-    assert s3.open_uploads() == ()
-
-
-@pytest.mark.parametrize("mode", ["append", "fail"])
-def test_a_driver_that_dies_while_it_asks_the_store_leaves_no_upload(
-    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch, mode: Mode
-) -> None:
-    """I4: what a driver has tried at the store, to learn what it keeps, goes with its job."""
-    monkeypatch.setattr(probe, "_known", {})
-    dead: list[Request] = []
-    dies = fitting("put_part */probe-*")
-
-    def die(request: Request) -> None:
-        if dead or dies(request):
-            dead.append(request)
-            raise Crash
-
-    s3.before = die
-    with pytest.raises(Crash):
-        job_of({"a": b"1"}, mode=mode).commit()
-    s3.before = None
-    (record,) = matching(s3, "*/_job.json")
-    assert len(s3.open_uploads()) > 0
-    mc.recover(DEST, record.split("/__magic_job-")[1].partition("/")[0], dead_after=0)
-    assert s3.open_uploads() == ()
+    assert remains(s3)[:2] == ({}, [])
 
 
 def test_a_recovery_leaves_the_closed_records_of_others(machine: Machine) -> None:

@@ -13,7 +13,7 @@ from magic_committer.cli.main import run
 from magic_committer.errors.messages import Call, in_python
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock, memory_store
-from tests.promises.hands import job_of, refusing
+from tests.promises.hands import job_of, raises, refusing
 from tests.promises.machine import Machine
 from tests.promises.situations import SITUATIONS, Situation, contents, shows
 
@@ -27,12 +27,11 @@ EACH = [
 def raised(situation: Situation, machine: Machine) -> mc.MagicError:
     """The error of a situation, on the machine's store."""
     step = situation.make(machine)
-    with pytest.raises(mc.MagicError) as caught:
-        step()
+    caught = raises(mc.MagicError, step)
     if not situation.stays_broken:
         machine.s3.before = None
     machine.later(situation.later)
-    return caught.value
+    return caught
 
 
 def pasted(text: str, error: BaseException) -> object:
@@ -41,9 +40,7 @@ def pasted(text: str, error: BaseException) -> object:
 
 
 @pytest.mark.parametrize("situation", SITUATIONS.values(), ids=list(SITUATIONS))
-def test_an_error_is_one_line_with_each_remedy_in_it(
-    machine: Machine, situation: Situation
-) -> None:
+def test_an_error_is_one_line_with_its_remedies(machine: Machine, situation: Situation) -> None:
     """``str(error)`` is message, advice and calls, in a line of a log; also of a pickled error."""
     error = raised(situation, machine)
     assert len(error.remedies) == len(situation.ends), error
@@ -67,8 +64,7 @@ def test_each_call_that_an_error_names_does_what_it_says(
     if remedy.call == "doctor":
         run(text.split()[1:])
     elif situation.stays_broken and not remedy.options:
-        with pytest.raises(type(error)):
-            pasted(text, error)
+        raises(type(error), pasted, text, error)
     else:
         pasted(text, error)
     situation.ends[number](machine.s3, before)

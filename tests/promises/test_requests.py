@@ -33,8 +33,7 @@ def pages(entries: int) -> int:
 def formula(
     tasks: int, files: int, *, track: Track, accept: Accept, given_id: bool, first: bool
 ) -> Counter[str]:
-    """Requests of a job of ``tasks`` tasks with ``files`` files of one part each, undisturbed,
-    alone under its destination. docs/performance.md tells it in words."""
+    """Requests of an undisturbed job, alone under its destination (docs/performance.md)."""
     every = tasks * files
     count = Counter(
         # a file: 3

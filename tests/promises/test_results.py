@@ -15,7 +15,7 @@ from magic_committer.options import Mode
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.runtime import components
 from magic_committer.stores.memory import MemoryStore, Request
-from tests.promises.hands import DEST, At, committed_task, control, dies_at, job_of, visible
+from tests.promises.hands import DEST, At, committed_task, control, dies_at, job_of, raises, visible
 from tests.promises.machine import matching
 
 OWN_BYTES = 2_000
@@ -43,8 +43,7 @@ def test_a_result_that_tells_of_another_set_is_refused(
         change = {"key": f"{result.key}.pendingset"}
         stored = s3.get(result.key, max_bytes=10**6)
         s3.put(change["key"], stored.body, metadata=stored.info.metadata)
-    with pytest.raises(error, match=told):
-        job.commit([replace(result, **change)])
+    raises(error, job.commit, [replace(result, **change)], match=told)
     assert visible(s3) == {}
     if error is mc.OptionError:
         assert job.commit([result]).files == 1
@@ -74,8 +73,7 @@ def test_a_set_that_is_not_the_tasks_any_more_is_refused(
         old, new = CHANGES[what]
         s3.put_object(result.key, body.replace(old, new))
     s3.requests.clear()
-    with pytest.raises(mc.CommitRefused):
-        job.commit([result])
+    raises(mc.CommitRefused, job.commit, [result])
     assert s3.requests["head"] >= kept
     assert visible(s3) == {}
 
@@ -156,9 +154,8 @@ def test_a_check_that_another_driver_made_fail_tells_of_its_commit(s3: MemorySto
     job = mc.start(DEST)
     result = committed_task(job, "1", {"a.csv": b"1"})
     rival = mc.attach(DEST, job.id)
-    at = At(s3, "list_uploads", lambda: rival.commit([result]))
-    assert job.commit([result]).outcome == "committed"
-    assert at.done
+    with At(s3, "list_uploads", lambda: rival.commit([result])):
+        assert job.commit([result]).outcome == "committed"
     assert visible(s3) == {"t/a.csv": b"1"}
 
 

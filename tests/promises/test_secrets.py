@@ -1,5 +1,4 @@
-"""No secret leaves the process that uses it: whole processes, everything at DEBUG, each way in
-which secrets are given; then all that they printed and left is searched for each of them."""
+"""No secret leaves the process that uses it: all that it prints at DEBUG is searched."""
 
 from __future__ import annotations
 

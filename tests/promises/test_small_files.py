@@ -23,7 +23,7 @@ from magic_committer.upload import FileState
 from magic_committer.upload.blocks import BlockSource
 from tests.at_once import Overlapping
 from tests.concrete import attempt_of, upload_of
-from tests.promises.hands import DEST, Fits, fitting, visible
+from tests.promises.hands import DEST, Fits, fitting, raises, remains, visible
 
 
 @pytest.fixture(params=["a thread for each file", "one thread for all"])
@@ -189,10 +189,8 @@ def test_what_breaks_that_thread_is_told_by_the_commit(s3: MemoryStore) -> None:
     s3.many = lambda: Broken(s3)  # type: ignore[attr-defined]
     task = begin().task("1")
     write(task, "a.csv")
-    with pytest.raises(RuntimeError, match="a bug"):
-        write(task, "b.csv").wait()
-    with pytest.raises(RuntimeError, match="a bug"):
-        task.commit()
+    raises(RuntimeError, write(task, "b.csv").wait, match="a bug")
+    raises(RuntimeError, task.commit, match="a bug")
     assert not s3.open_uploads()
 
 
@@ -210,8 +208,7 @@ def test_a_failure_is_told_at_the_next_open_and_names_the_file(s3: MemoryStore, 
         gate.fail()
         file.wait()
     s3.before = None
-    with pytest.raises(mc.UploadFailed, match=r"s3://bucket/t/a\.csv failed: broken"):
-        task.open("b.csv")
+    raises(mc.UploadFailed, task.open, "b.csv", match=r"s3://bucket/t/a\.csv failed: broken")
     assert not s3.open_uploads()
     write(task, "b.csv")
     write(task, "a.csv", b"again")
@@ -228,12 +225,10 @@ def test_a_failure_is_told_by_the_commit_and_aborts_the_attempt(s3: MemoryStore,
         write(task, "b.csv")
         gate.wait()
         gate.fail()
-        with pytest.raises(mc.UploadFailed, match=r"t/b\.csv failed: broken") as raised:
-            task.commit()
-    assert any("t/b.csv" in note for note in raised.value.__notes__)
+        raised = raises(mc.UploadFailed, task.commit, match=r"t/b\.csv failed: broken")
+    assert any("t/b.csv" in note for note in raised.__notes__)
     assert not s3.open_uploads()
-    with pytest.raises(mc.TaskFailed):
-        task.commit()
+    raises(mc.TaskFailed, task.commit)
 
 
 def test_a_second_close_raises_the_error_too(s3: MemoryStore) -> None:
@@ -246,12 +241,10 @@ def test_a_second_close_raises_the_error_too(s3: MemoryStore) -> None:
         file.wait()
     s3.before = None
     assert not file.closed
-    with pytest.raises(mc.UploadFailed, match="broken"):
-        file.close()
+    raises(mc.UploadFailed, file.close, match="broken")
     assert file.closed
     write(task, "b.csv")
-    with pytest.raises(mc.TaskFailed, match=r"these files failed: a\.csv"):
-        task.commit()
+    raises(mc.TaskFailed, task.commit, match=r"these files failed: a\.csv")
     assert not s3.open_uploads()
 
 
@@ -271,8 +264,7 @@ def test_an_end_waits_for_what_is_under_way(s3: MemoryStore, verb: str, by: str)
             task.abort()
         elif error is None:
             job.abort()
-            with pytest.raises(mc.JobNotRunning):
-                task.commit()
+            raises(mc.JobNotRunning, task.commit)
         else:
             with pytest.raises(error), task:
                 write(task, "3.csv")
@@ -281,8 +273,7 @@ def test_an_end_waits_for_what_is_under_way(s3: MemoryStore, verb: str, by: str)
     count = s3.requests.total()
     time.sleep(0.02)
     assert s3.requests.total() == count
-    with pytest.raises(mc.MagicError):
-        task.commit()
+    raises(mc.MagicError, task.commit)
     job.abort()
     assert visible(s3) == {}
 
@@ -301,11 +292,9 @@ def test_an_interrupted_commit_leaves_nothing(s3: MemoryStore) -> None:
             gate.open.set()
 
         threading.Thread(target=press).start()
-        with pytest.raises(KeyboardInterrupt):
-            task.commit()
+        raises(KeyboardInterrupt, task.commit)
     assert not s3.open_uploads()
-    with pytest.raises(mc.TaskFailed):
-        task.commit()
+    raises(mc.TaskFailed, task.commit)
 
 
 def test_ctrl_c_waits_once_for_all_files(s3: MemoryStore, caplog: pytest.LogCaptureFixture) -> None:
@@ -331,11 +320,9 @@ def test_a_file_that_is_closed_while_its_task_commits_is_refused(s3: MemoryStore
         gate.wait()
         committing = beside.submit(task.commit)
         until(lambda: attempt_of(task._attempt)._turns._going[Doing.COMMIT])
-        with pytest.raises(mc.TaskFailed, match="being committed"):
-            late.close()
+        raises(mc.TaskFailed, late.close, match="being committed")
         gate.open.set()
-        with pytest.raises(mc.TaskFailed, match=r"these files failed: late\.csv"):
-            committing.result(300)
+        raises(mc.TaskFailed, committing.result, 300, match=r"these files failed: late\.csv")
     assert not s3.open_uploads()
 
 
@@ -385,8 +372,7 @@ def test_threads_of_a_task_open_and_close_files_side_by_side(s3: MemoryStore) ->
 
 
 def test_a_late_task_is_told_so_by_its_commit(s3: MemoryStore) -> None:
-    """The job is aborted while files are under way: their uploads are aborted, and the commit says
-    that the job takes no more work."""
+    """The job is aborted meanwhile: the uploads are aborted, and the commit says why."""
     job = begin()
     task = job.task("1")
     with Gate(s3, "create_upload") as gate:
@@ -395,10 +381,8 @@ def test_a_late_task_is_told_so_by_its_commit(s3: MemoryStore) -> None:
         gate.wait(2)
         job.abort()
         gate.open.set()
-        with pytest.raises(mc.JobNotRunning):
-            task.commit()
-    assert not s3.open_uploads()
-    assert visible(s3) == {}
+        raises(mc.JobNotRunning, task.commit)
+    assert remains(s3)[:2] == ({}, [])
 
 
 def test_a_file_that_is_aborted_while_it_is_under_way_is_not_published(s3: MemoryStore) -> None:

@@ -17,7 +17,7 @@ from magic_committer.committers import base
 from magic_committer.errors import InvalidRequest
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.upload import local
-from tests.promises.hands import DEST, At, Nth, control, visible
+from tests.promises.hands import DEST, At, Nth, control, raises, visible
 
 
 def start(tmp_path: Path, committer: str = "directory", **more: object) -> mc.Job:
@@ -46,8 +46,7 @@ def test_a_link_in_the_directory_is_refused(s3: MemoryStore, tmp_path: Path) -> 
     """What is no ordinary file is an error, and not left out."""
     task = start(tmp_path).task(1)
     (task.directory() / "link").symlink_to("/dev/null")
-    with pytest.raises(mc.TaskFailed, match="a link"):
-        task.commit()
+    raises(mc.TaskFailed, task.commit, match="a link")
     assert s3.requests["create_upload"] == 0
 
 
@@ -61,10 +60,8 @@ def test_a_local_file_whose_disk_fails_is_not_uploaded(
 
     monkeypatch.setattr(local.LocalDirectory, "bytes_used", fail)
     task = start(tmp_path).task(1)
-    with pytest.raises(mc.UploadFailed, match="could not be kept on local disk"):
-        task.local_file("a").close()
-    with pytest.raises(mc.TaskFailed):
-        task.commit()
+    raises(mc.UploadFailed, task.local_file("a").close, match="could not be kept on local disk")
+    raises(mc.TaskFailed, task.commit)
 
 
 def test_a_local_file_is_uploaded_when_it_is_closed(s3: MemoryStore, tmp_path: Path) -> None:
@@ -141,8 +138,7 @@ def test_no_flock_is_told_at_once(s3: MemoryStore, monkeypatch: pytest.MonkeyPat
     """On Windows a task has no local files; files that it opens are published all the same."""
     monkeypatch.setattr(local, "fcntl", None)
     with mc.write(DEST) as job:
-        with pytest.raises(mc.OptionError, match="flock"):
-            job.local_file("a.db")
+        raises(mc.OptionError, job.local_file, "a.db", match="flock")
         with job.open("b.csv", "w") as file:
             file.write("1")
     assert "t/b.csv" in s3.keys()
@@ -152,8 +148,7 @@ def test_a_staging_job_says_where_files_are_written(s3: MemoryStore) -> None:
     """Its tasks have a local directory; a file system of uploads would be empty there."""
     with mc.write(DEST, committer="directory") as job:
         for call in (job.filesystem, lambda: job.discard("a.csv")):
-            with pytest.raises(mc.OptionError, match=r"task\.directory\(\)"):
-                call()
+            raises(mc.OptionError, call, match=r"task\.directory\(\)")
         (job.directory() / "a.csv").write_text("1")
     assert job.report.files == 1
 
@@ -164,8 +159,7 @@ def test_too_many_local_bytes_end_the_task(s3: MemoryStore, tmp_path: Path) -> N
     task = mc.start(DEST, committer="directory", options=options).task(1)
     for name in "ab":
         (task.directory() / name).write_bytes(b"123456")
-    with pytest.raises(mc.UploadFailed, match="local_bytes_max"):
-        task.commit()
+    raises(mc.UploadFailed, task.commit, match="local_bytes_max")
     assert s3.requests["create_upload"] == 0
     left = task._attempt._local
     assert left is not None
@@ -182,8 +176,7 @@ def test_a_file_that_changes_in_its_upload_ends_the_task(s3: MemoryStore, tmp_pa
         os.utime(path, ns=(1, 1))
 
     At(s3, "put_part", change, after=True)
-    with pytest.raises(mc.MagicError, match=r"was changed|has changed"):
-        task.commit()
+    raises(mc.MagicError, task.commit, match=r"was changed|has changed")
     assert not s3.open_uploads()
 
 
@@ -218,9 +211,6 @@ def old_data(s3: MemoryStore, *names: str) -> None:
 def nothing_left(s3: MemoryStore, tmp_path: Path) -> bool:
     """No upload is open, no control object and no local file is there."""
     return not s3.open_uploads() and not control(s3) and not list(tmp_path.glob("*/*"))
-
-
-# Conflicts ----------------------------------------------------------------------------------------
 
 
 TABLE = ("dt=1/old", "dt=2/old", "dt=1/h=1/old", "dt=3/old", "old")
@@ -259,8 +249,7 @@ def test_what_a_mode_means_for_old_data(
         job.commit(results)
 
     if stays is None:
-        with pytest.raises(mc.DestinationExists):
-            write()
+        raises(mc.DestinationExists, write)
         for found in mc.inspect(DEST):
             mc.abort(DEST, found.id)
         assert nothing_left(s3, tmp_path)
@@ -270,9 +259,6 @@ def test_what_a_mode_means_for_old_data(
     assert set(visible(s3)) == {f"t/{name}" for name in there}
 
 
-# Failures -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("verb", ["create_upload", "put_part", "put"])
 def test_a_task_that_fails_leaves_nothing(s3: MemoryStore, tmp_path: Path, verb: str) -> None:
     """At any request: its uploads are aborted, its files gone, and another attempt is the task."""
@@ -280,14 +266,11 @@ def test_a_task_that_fails_leaves_nothing(s3: MemoryStore, tmp_path: Path, verb:
     names = [f"{number}.csv" for number in range(5)]
     nth = Nth(1 if verb == "put" else 3)
     task = task_with(job, 1, *names)
-    at = At(s3, lambda r: r.verb == verb and nth(r), InvalidRequest("no", status=400))
-    with pytest.raises(mc.MagicError):
-        task.commit()
-    assert at.done
+    with At(s3, lambda r: r.verb == verb and nth(r), InvalidRequest("no", status=400)):
+        raises(mc.MagicError, task.commit)
     assert not s3.open_uploads()
     assert not list(tmp_path.glob("*/*"))
-    with pytest.raises(mc.TaskFailed):
-        task.commit()
+    raises(mc.TaskFailed, task.commit)
     job.commit([task_with(job, 1, *names).commit()])
     assert set(visible(s3)) == {f"t/{name}" for name in names}
 
@@ -332,14 +315,12 @@ def test_a_full_disk_ends_the_attempt_and_not_the_job(s3: MemoryStore, tmp_path:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
     try:
-        with pytest.raises(mc.UploadFailed, match=r"local disk.*buffer_dir") as failed:
-            file.write(b"2" * 4000)
+        failed = raises(mc.UploadFailed, file.write, b"2" * 4000, match=r"local disk.*buffer_dir")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert isinstance(failed.value.__cause__, OSError)
-    assert failed.value.__cause__.errno == errno.EFBIG
-    with pytest.raises(mc.MagicError, match="large"):
-        task.commit()
+    assert isinstance(failed.__cause__, OSError)
+    assert failed.__cause__.errno == errno.EFBIG
+    raises(mc.MagicError, task.commit, match="large")
     assert not s3.open_uploads()
     job.commit([task_with(job, 1, "large").commit()])
     assert visible(s3) == {"t/large": b"large"}

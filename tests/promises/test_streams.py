@@ -1,5 +1,4 @@
-"""Micro-batches of a streaming query are published exactly once: whoever dies, whoever is paused,
-however often a batch is run."""
+"""Micro-batches of a query are published exactly once: whoever dies, whoever is paused."""
 
 from __future__ import annotations
 
@@ -32,6 +31,7 @@ from tests.promises.hands import (
     crash,
     dies_at,
     failing,
+    raises,
     raising,
     record_put,
     refusing,
@@ -179,16 +179,13 @@ COPY = "s3://bucket/copy"
 
 
 @pytest.mark.parametrize("number", [6, 7], ids=["an older batch", "the last batch"])
-def test_a_copied_checkpoint_is_refused_and_its_rows_are_not_passed_over(
-    s3: MemoryStore, number: int
-) -> None:
+def test_a_copied_checkpoint_is_refused_and_skips_no_rows(s3: MemoryStore, number: int) -> None:
     """It has its original's query id, and other rows: nothing is decided; the original goes on."""
     publish(6)
     publish(7)
     job, results = run_of(number, checkpoint=COPY)
-    with pytest.raises(BatchUnsettled, match="another checkpoint") as caught:
-        commit(job, results, number)
-    assert LEDGER in str(caught.value)
+    caught = raises(BatchUnsettled, commit, job, results, number, match="another checkpoint")
+    assert LEDGER in str(caught)
     assert job.state == "running"
     mc.abort(DEST, job.id)
     assert publish(7).skipped
@@ -210,9 +207,7 @@ def test_a_run_that_another_aborted_is_no_skipped_one(still: MemoryStore, by: st
             dies_at(still, decides(mine), lambda: commit(mine, theirs, 7))
 
     At(still, decides(job), other)
-    with pytest.raises(mc.JobNotRunning) as caught:
-        commit(job, results, 7)
-    assert caught.value.outcome == "aborted"
+    assert raises(mc.JobNotRunning, commit, job, results, 7).outcome == "aborted"
     assert rows(still) == (["7", "7"] if by == "the original" else [])
     assert publish(7).skipped is (by == "the original")
     assert rows(still) == ["7", "7"]
@@ -245,10 +240,8 @@ def test_a_commit_that_is_cut_at_any_request_counts_once(
 ) -> None:
     """The query runs it again, and goes on, also where an operator has ended the job before."""
     for number, store, job, results in each_request(fresh):
-        at = At(store, Nth(number), deed, after=after)
-        with suppress(Crash, mc.MagicError):
+        with At(store, Nth(number), deed, after=after), suppress(Crash, mc.MagicError):
             assert not commit(job, results, 7).skipped
-        assert at.done
         store.before = store.after = None
         if operator == "cleanup":
             mc.cleanup(DEST, dead_after=0, leftover_after=0)
@@ -289,9 +282,8 @@ def test_a_run_that_cannot_be_settled_stops_the_next(still: MemoryStore) -> None
     first, _ = dead(still, record_put("committing"), after=True)
     job, results = run_of(7)
     still.before = raising("complete_upload", PermissionDenied("no"))
-    with pytest.raises(BatchUnsettled) as caught:
-        commit(job, results, 7)
-    (remedy,) = caught.value.remedies
+    caught = raises(BatchUnsettled, commit, job, results, 7)
+    (remedy,) = caught.remedies
     assert (remedy.call, remedy.job_id) == ("recover", first.id)
     assert mc.attach(DEST, job.id).state == "running"
     assert rows(still) == []
@@ -315,10 +307,9 @@ def test_a_ledger_that_cannot_be_written_leaves_the_job_unfinished(still: Memory
                 raise PermissionDenied("no")
 
     still.before = refuse
-    with pytest.raises(mc.CommitIncomplete) as caught:
-        commit(job, results, 7)
-    assert caught.value.outstanding == (LEDGER,)
-    assert caught.value.state == "completed"
+    caught = raises(mc.CommitIncomplete, commit, job, results, 7)
+    assert caught.outstanding == (LEDGER,)
+    assert caught.state == "completed"
     assert rows(still) == ["7", "7"]
     still.before = None
     assert publish(7).skipped
@@ -330,8 +321,7 @@ def test_an_operator_may_take_a_broken_ledger_as_it_is(still: MemoryStore) -> No
     """Somebody has overwritten the ledger: the job cannot be finished until an operator says so."""
     job, results = run_of(7)
     At(still, "complete_upload", lambda: still.put_object(LEDGER, b"{}"))
-    with pytest.raises(mc.CommitIncomplete, match="does not say yet that batch 7"):
-        commit(job, results, 7)
+    raises(mc.CommitIncomplete, commit, job, results, 7, match="does not say yet that batch 7")
     recovery = mc.recover(DEST, job.id, accept=[LEDGER])
     assert (recovery.state, recovery.outcome) == ("closed", "committed")
 
@@ -383,8 +373,7 @@ def test_a_commit_that_is_called_again_says_the_same(s3: MemoryStore) -> None:
     assert commit(again, results, 7).skipped
     last, results = run_of(8)
     commit(last, results, 8)
-    with pytest.raises(mc.OptionError, match="committed as batch 8 of"):
-        commit(last, results, 9)
+    raises(mc.OptionError, commit, last, results, 9, match="committed as batch 8 of")
     assert rows(s3) == ["7", "7", "8", "8"]
     assert ledger(s3)["done"] == 8
 
@@ -395,8 +384,7 @@ def test_a_commit_that_is_called_again_says_the_same(s3: MemoryStore) -> None:
 def test_a_job_of_a_query_is_not_committed_without_its_batch(s3: MemoryStore) -> None:
     """By nobody: it would be published beside the ledger."""
     job, results = run_of(7)
-    with pytest.raises(mc.OptionError, match="committed as a batch"):
-        job.commit(results)
+    raises(mc.OptionError, job.commit, results, match="committed as a batch")
     assert job.state == "running"
     assert commit(job, results, 7).outcome == "committed"
 
@@ -469,8 +457,7 @@ def test_an_abort_that_nobody_answered_is_not_told_as_done(s3: MemoryStore) -> N
     job, _ = run_of(7)
     key = f"t/__magic_job-{job.id}/_job.json"
     failing(s3, "put", key, Unanswered("no answer"))
-    with pytest.raises(mc.OutcomeUnknown):
-        mc.abort_stream(DEST, CHECKPOINT)
+    raises(mc.OutcomeUnknown, mc.abort_stream, DEST, CHECKPOINT)
 
 
 def test_the_checkpoint_is_not_in_the_record(s3: MemoryStore) -> None:
@@ -492,8 +479,7 @@ def test_a_store_without_conditions_takes_no_batch(s3: MemoryStore) -> None:
 def test_whoever_takes_a_job_by_its_id_must_name_its_checkpoint(s3: MemoryStore) -> None:
     """A retry of the call that starts it does."""
     first = mc.start(DEST, job_id="j", exist_ok=True, checkpoint=CHECKPOINT)
-    again = mc.start(DEST, job_id="j", exist_ok=True, checkpoint=CHECKPOINT)
-    assert first.uuid == again.uuid
+    assert first.uuid == mc.start(DEST, job_id="j", exist_ok=True, checkpoint=CHECKPOINT).uuid
     for other in ("s3://bucket/other", None):
         with pytest.raises(mc.JobExists, match="another streaming query"):
             mc.start(DEST, job_id="j", exist_ok=True, checkpoint=other)
@@ -514,9 +500,7 @@ def test_a_plain_mistake_is_refused(
     """Nothing is sent, and the hint says what to pass."""
     job = mc.start(DEST)
     before = s3.keys()
-    with pytest.raises(mc.WrongType) as caught:
-        call(job)
-    assert said in caught.value.hint
+    assert said in raises(mc.WrongType, call, job).hint
     assert s3.keys() == before
 
 
@@ -524,8 +508,7 @@ def test_a_ledger_of_another_query_is_refused(s3: MemoryStore) -> None:
     """It was copied, or forged: nothing is decided by it."""
     publish(7)
     s3.put_object("t/__magic_stream/_copy.json", s3.body(LEDGER))
-    with pytest.raises(mc.FormatError, match="the ledger of another query"):
-        mc.read_stream(DEST, "copy")
+    raises(mc.FormatError, mc.read_stream, DEST, "copy", match="the ledger of another query")
 
 
 def test_a_query_in_complete_mode_goes_on_after_a_crash(fresh: Fresh) -> None:
@@ -568,9 +551,7 @@ def test_one_batch_in_so_many_looks_at_old_records(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("finished", ["by recover", "not at all"])
-def test_a_job_that_completes_while_given_up_tells_the_ledger(
-    s3: MemoryStore, finished: str
-) -> None:
+def test_a_job_completed_while_given_up_tells_its_ledger(s3: MemoryStore, finished: str) -> None:
     """Another makes its files visible, and may die before the ledger says so: no second run."""
     job, _ = decided(s3)
 
@@ -585,8 +566,7 @@ def test_a_job_that_completes_while_given_up_tells_the_ledger(
     if finished == "by recover":
         assert give_up().outcome == "committed"
     else:
-        with pytest.raises(mc.JobError, match="it was not given up"):
-            give_up()
+        raises(mc.JobError, give_up, match="it was not given up")
     s3.before = None
     assert publish(7).skipped
     assert rows(s3) == ["7", "7"]
@@ -603,8 +583,7 @@ def test_a_claim_whose_job_has_no_record_is_told(
             s3.delete_object(key)
 
     At(s3, record_put("committing"), delete)
-    with pytest.raises((mc.OutcomeUnknown, mc.JobNotRunning)):
-        commit(job, results, 7)
+    raises((mc.OutcomeUnknown, mc.JobNotRunning), commit, job, results, 7)
     s3.before = None
     with caplog.at_level(logging.WARNING, "magic_committer"):
         assert publish(7).outcome == "committed"
@@ -616,8 +595,7 @@ def test_a_claim_whose_job_has_no_record_is_told(
 @pytest.mark.parametrize("query", [".", "..", "__magic_stream", "a/b", ""])
 def test_odd_names_of_queries_lead_nowhere_else(s3: MemoryStore, query: str) -> None:
     """They are refused."""
-    with pytest.raises(mc.PathError):
-        mc.read_stream(DEST, query)
+    raises(mc.PathError, mc.read_stream, DEST, query)
 
 
 @pytest.mark.parametrize("committer", ["v1", "v2"])
@@ -651,9 +629,8 @@ def test_a_start_that_cannot_settle_a_crashed_run_names_it(s3: MemoryStore) -> N
     """Its files cannot be completed now: the error is the conflict, with the reason below it."""
     job, _ = decided(s3, "replace")
     s3.before = raising("complete_upload", PermissionDenied("no"))
-    with pytest.raises(mc.ConflictingJob, match=job.id) as told:
-        run_of(8, "replace")
-    assert isinstance(told.value.__cause__, mc.CommitIncomplete)
+    told = raises(mc.ConflictingJob, run_of, 8, "replace", match=job.id)
+    assert isinstance(told.__cause__, mc.CommitIncomplete)
 
 
 @pytest.mark.parametrize("ends", [True, False], ids=["it ends", "it dies"])
@@ -712,14 +689,13 @@ def test_others_that_keep_claiming_stop_a_run(s3: MemoryStore) -> None:
         commit(job, results, 7)
 
 
-def test_a_job_that_is_publishing_is_not_given_up_because_a_store_does_not_answer(
+def test_a_job_that_publishes_is_not_given_up_for_want_of_an_answer(
     s3: MemoryStore,
 ) -> None:
     """Its driver may live, and its files come: its record stays, and later the batch is there."""
     job, _ = decided(s3)
     s3.before = raising(f"put t/__magic_job-{job.id}/_job.json", Unanswered("no answer"))
-    with pytest.raises(mc.MagicError):
-        mc.force_abort(DEST, job.id, dead_after=3600.0)
+    raises(mc.MagicError, mc.force_abort, DEST, job.id, dead_after=3600.0)
     s3.before = None
     (found,) = mc.inspect(DEST)
     assert (found.query, found.batch, found.state) == (QUERY, 7, "committing")
@@ -758,7 +734,7 @@ def test_a_job_that_only_claimed_is_no_data_for_mode_fail(s3: MemoryStore) -> No
     assert rows(s3) == ["0", "0"]
 
 
-def test_ctrl_c_while_a_run_is_passed_over_does_not_say_that_it_was_not_decided(
+def test_ctrl_c_never_says_that_a_skipped_run_was_not_decided(
     fresh: Fresh,
 ) -> None:
     """Its batch is published already, and it is being aborted."""

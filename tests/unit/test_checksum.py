@@ -16,6 +16,7 @@ from magic_committer.errors import OptionError
 from magic_committer.options import Options
 from magic_committer.stores import checksum as checksums
 from magic_committer.stores.base import Checksum, ChecksumAlgorithm
+from tests.promises.hands import raises
 
 CRCS = ("CRC32", "CRC32C", "CRC64NVME")
 ALL: tuple[ChecksumAlgorithm, ...] = get_args(ChecksumAlgorithm)
@@ -105,8 +106,7 @@ def test_crc32_needs_nothing_and_stays_the_same() -> None:
 @pytest.mark.parametrize("algorithm", ["CRC32C", "CRC64NVME"])
 def test_the_others_say_what_to_install(algorithm: ChecksumAlgorithm) -> None:
     """Without awscrt the other CRCs are refused before the first byte, naming the extra."""
-    with pytest.raises(OptionError, match=r"magic-committer\[crt\]"):
-        checksums.require(algorithm)
+    raises(OptionError, checksums.require, algorithm, match=r"magic-committer\[crt\]")
     checksums.require("SHA256")
 
 

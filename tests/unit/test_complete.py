@@ -48,8 +48,7 @@ ERRORS: dict[str, StoreError] = {
 
 
 class World:
-    """One upload of ours, ready to be completed, on a store that refuses Complete as told: by the
-    first refusal, then by the next one, and so on; without an end if ``times`` is not told."""
+    """One upload of ours on a store that refuses Complete so, the last way for ever by default."""
 
     def __init__(
         self, *refusals: StoreError, times: int = 99, kind: type[MemoryStore] = MemoryStore
@@ -103,11 +102,8 @@ class World:
 
 @pytest.mark.parametrize("answer", sorted(set(ERRORS) - {"400"}))
 @pytest.mark.parametrize("if_none_match", [True, False])
-def test_an_upload_that_is_open_is_unfinished_where_waiting_may_mend_it(
-    answer: str, if_none_match: bool
-) -> None:
-    """It can be completed later: neither lost nor a conflict, for nothing is at its key. Under a
-    condition a conflict with nothing is tried some times, and no more."""
+def test_an_open_upload_is_unfinished_if_waiting_helps(answer: str, if_none_match: bool) -> None:
+    """Neither lost nor a conflict: nothing is at its key. A conflict with nothing is retried."""
     world = World(ERRORS[answer])
     completion, error = world.run(if_none_match=if_none_match)
     assert (completion, error) == (Completion.UNFINISHED, ERRORS[answer])
@@ -129,8 +125,7 @@ CURABLE: dict[str, StoreError] = {
 
 @pytest.mark.parametrize("if_none_match", [True, False])
 def test_an_open_upload_that_is_called_wrong_twice_is_refused(if_none_match: bool) -> None:
-    """The same 400 came again after a pause, and the parts are there: waiting does not mend it, so
-    an operator may take it as it is, or undo the job."""
+    """The same 400 came again after a pause, and the parts are there: waiting mends nothing."""
     world = World(FINAL)
     before = world.runtime.clock.now()
     assert world.run(if_none_match=if_none_match) == (Completion.REFUSED, FINAL)
@@ -150,8 +145,7 @@ def test_two_refusals_of_two_kinds_are_no_final_one(second: str) -> None:
 
 @pytest.mark.parametrize("why", CURABLE)
 def test_a_refusal_that_settings_or_time_mend_is_unfinished(why: str) -> None:
-    """Room, a region, a key, a certificate, or an answer that may be another sending's: no file is
-    given up for them, and nothing is sent once more."""
+    """No file is given up for them, and nothing is sent once more."""
     world = World(CURABLE[why])
     assert world.run() == (Completion.UNFINISHED, CURABLE[why])
     assert len(world.completes) == 1
@@ -202,16 +196,14 @@ class Checked(World):
 
 @pytest.mark.parametrize(("body", "crc"), [(b"", "AAAAAA=="), (b"abc", "NSRBwg==")])
 def test_the_checksum_of_no_bytes_is_not_sent(body: bytes, crc: str) -> None:
-    """MinIO answers 400 for ever to the right FULL_OBJECT checksum of an empty object; for all
-    others the store verifies the whole."""
+    """MinIO answers 400 to that of an empty object; all others the store verifies whole."""
     world = Checked(body, crc)
     assert world.run() == (Completion.DONE, None)
     assert world.sent == [(world.crc, world.crc if body else None)]
 
 
 def test_checksums_that_a_set_has_lost_are_taken_from_the_store() -> None:
-    """A job of an older version with ``etag_form="strings"``: its set names no checksum of a part,
-    and the store refuses a Complete without. The second one carries what the store keeps."""
+    """A set of ``etag_form="strings"`` names none: the second Complete has what the store has."""
     world = Checked(b"abc", "NSRBwg==", strict=True)
     bare = world.upload.parts[0]._replace(checksum=None)
     world.upload = world.upload._replace(parts=(bare,))
@@ -222,9 +214,7 @@ def test_checksums_that_a_set_has_lost_are_taken_from_the_store() -> None:
 
 @pytest.mark.parametrize("answer", ERRORS)
 @pytest.mark.parametrize("if_none_match", [True, False])
-def test_an_upload_that_another_completed_is_done_whatever_complete_says(
-    answer: str, if_none_match: bool
-) -> None:
+def test_what_another_completed_is_done_whatever_is_said(answer: str, if_none_match: bool) -> None:
     """Its object tells by its token."""
     world = World(ERRORS[answer])
     world.done_by_another()
@@ -233,12 +223,8 @@ def test_an_upload_that_another_completed_is_done_whatever_complete_says(
 
 @pytest.mark.parametrize("answer", ERRORS)
 @pytest.mark.parametrize("overwritten", [True, False])
-def test_an_upload_that_is_gone_is_unresolved_without_a_condition(
-    answer: str, overwritten: bool
-) -> None:
-    """Nobody can tell whether it was aborted or completed and overwritten: nothing is undone by
-    itself; with nothing at its key it is lost. A Complete that was not answered may be under way
-    still: that is unfinished."""
+def test_an_upload_that_is_gone_is_unresolved(answer: str, overwritten: bool) -> None:
+    """Aborted, or completed and overwritten; lost if nothing is there; maybe still under way."""
     world = World(ERRORS[answer])
     world.gone(overwritten=overwritten)
     gone = Completion.UNRESOLVED if overwritten else Completion.LOST
@@ -249,11 +235,8 @@ def test_an_upload_that_is_gone_is_unresolved_without_a_condition(
 @pytest.mark.parametrize("answer", ["403", "404", "409", "412", "400"])
 @pytest.mark.parametrize("verb", ["head", "list_parts"])
 @pytest.mark.parametrize("if_none_match", [True, False])
-def test_an_upload_of_which_nobody_can_tell_is_unfinished(
-    answer: str, verb: str, if_none_match: bool
-) -> None:
-    """403 on Complete and on the question: it may be open, so it is never called lost. What keeps a
-    404 from being told is the reason: the operator is told of what is to be mended."""
+def test_what_nobody_can_tell_is_unfinished(answer: str, verb: str, if_none_match: bool) -> None:
+    """It may be open, so it is never called lost; the reason is what is to be mended."""
     world = World(ERRORS[answer])
     world.denied[verb] = ERRORS["403"]
     if verb == "head":  # and a listing, which would tell
@@ -270,8 +253,7 @@ def test_an_upload_of_which_nobody_can_tell_is_unfinished(
 def test_only_a_conditional_complete_conflicts_and_only_with_an_object(
     answer: str, if_none_match: bool, denied: bool
 ) -> None:
-    """A foreign object at the key, ``If-None-Match``, and 409 or 412: a conflict, also where the
-    parts may not be listed. Without the condition, or by another answer, it is none."""
+    """A foreign object, ``If-None-Match``, and 409 or 412; also where no parts may be listed."""
     world = World(ERRORS[answer])
     world.store.put_object(KEY, b"theirs")
     if denied:
@@ -294,8 +276,7 @@ def test_only_a_conditional_complete_conflicts_and_only_with_an_object(
     ids=["400", "409", "412"],
 )
 def test_an_answer_that_does_not_come_again_is_tried_again(error: StoreError, times: int) -> None:
-    """A server that was being restarted, or a conflict with another write that left nothing: the
-    next Complete makes the object."""
+    """A restarted server, or a conflict that left nothing: the next Complete makes the object."""
     world = World(error, times=times)
     assert world.run(if_none_match=True) == (Completion.DONE, None)
     assert world.completes == [True] * (times + 1)
@@ -344,31 +325,29 @@ class FalseWorld(World):
         self.false.answer = answer
 
 
-def test_a_complete_that_was_answered_at_once_is_believed() -> None:
-    """Sent once, by who decided a moment ago: no request more."""
-    world = FalseWorld(None)
-    assert world.run() == (Completion.DONE, None)
-    assert world.false.heads == 0
-
-
-@pytest.mark.parametrize("distrust", [True, False])
-def test_a_complete_that_was_sent_again_or_is_distrusted_is_looked_after(distrust: bool) -> None:
-    """200 while the upload is gone: lost, after a wait; else it would be called done."""
-    world = FalseWorld(Written(ETAG, attempts=1 if distrust else 2))
-    world.gone()
-    completion, error = world.run(distrust=distrust)
-    assert completion is Completion.LOST
-    assert world.false.heads >= LOOKS_MAX
-    assert "answered CompleteMultipartUpload with success, but nothing is there" in str(error)
-
-
-def test_another_object_is_not_taken_for_the_upload() -> None:
+@pytest.mark.parametrize(
+    ("truth", "attempts", "distrust", "completion", "told"),
+    [
+        ("gone", 1, False, Completion.DONE, ""),  # sent once, by who decided a moment ago
+        ("gone", 2, False, Completion.LOST, "with success, but nothing is there"),
+        ("gone", 1, True, Completion.LOST, "with success, but nothing is there"),
+        ("overwritten", 1, True, Completion.UNRESOLVED, "another object is there"),
+        ("open", 1, True, Completion.UNFINISHED, ""),
+    ],
+)
+def test_a_complete_that_was_sent_again_or_is_distrusted_is_looked_after(
+    truth: str, attempts: int, distrust: bool, completion: Completion, told: str
+) -> None:
     """versitygw answers 200 for an aborted upload if any object holds the key."""
-    world = FalseWorld()
-    world.gone(overwritten=True)
-    completion, error = world.run(distrust=True)
-    assert completion is Completion.UNRESOLVED
-    assert "another object is there" in str(error)
+    world = FalseWorld(Written(ETAG, attempts=attempts))
+    if truth != "open":
+        world.gone(overwritten=truth == "overwritten")
+    become, error = world.run(distrust=distrust)
+    assert become is completion
+    assert told in str(error)
+    looked = truth != "gone" or completion is Completion.LOST
+    assert bool(world.false.heads) is looked
+    assert completion is not Completion.LOST or world.false.heads >= LOOKS_MAX
 
 
 @pytest.mark.parametrize("look", [1, 2, LOOKS_MAX])
@@ -378,11 +357,6 @@ def test_an_object_that_comes_a_little_later_is_waited_for(look: int) -> None:
     world.false.at, world.false.deed = look, world.really
     assert world.run(distrust=True) == (Completion.DONE, None)
     assert world.false.heads == look
-
-
-def test_an_upload_that_is_open_after_a_200_is_unfinished() -> None:
-    """The answer was false, and the upload can be completed still: it is not called lost."""
-    assert FalseWorld().run(distrust=True)[0] is Completion.UNFINISHED
 
 
 @pytest.mark.parametrize("answer", ["403", "no answer"])
@@ -408,8 +382,7 @@ def test_what_cannot_be_looked_at_after_a_200_is_unfinished(answer: str) -> None
 def test_an_upload_of_hadoops_is_recognised_by_its_etag(
     multipart_etag: str, answered: str, there: str, done: bool
 ) -> None:
-    """By the one that follows from its parts; encrypted by a key, by the one that Complete was
-    answered with; without either, something at the key must do."""
+    """By its parts', else by the one that Complete answered, else by whatever is there."""
     world = FalseWorld(Written(answered))
     world.upload = world.upload._replace(token="", multipart_etag=multipart_etag)
     world.gone(overwritten=True)
@@ -434,16 +407,23 @@ def without_parts(world: World) -> None:
     world.store.after = lambda request, reply: ((), None) if request.verb == "list_parts" else None
 
 
-@pytest.mark.parametrize("overwritten", [True, False])
-def test_an_open_upload_without_its_parts_is_lost(overwritten: bool) -> None:
-    """Nobody can ever complete it: it is named as lost, not as unfinished for ever; with another
-    object at its key it is unresolved."""
-    world = World(ERRORS["400"])
+@pytest.mark.parametrize(
+    ("answer", "overwritten", "become"),
+    [
+        ("400", False, Completion.LOST),
+        ("400", True, Completion.UNRESOLVED),
+        ("no answer", False, Completion.UNFINISHED),
+    ],
+)
+def test_an_open_upload_without_its_parts_is_lost(
+    answer: str, overwritten: bool, become: Completion
+) -> None:
+    """Not unfinished for ever; but a Complete without an answer may be what has the parts."""
+    world = World(ERRORS[answer])
     without_parts(world)
     if overwritten:
         world.store.put_object(KEY, b"theirs")
-    gone = Completion.UNRESOLVED if overwritten else Completion.LOST
-    assert world.run() == (gone, ERRORS["400"])
+    assert world.run() == (become, ERRORS[answer])
 
 
 def test_parts_that_are_gone_because_another_completes_it_just_now_are_waited_for() -> None:
@@ -457,13 +437,6 @@ def test_parts_that_are_gone_because_another_completes_it_just_now_are_waited_fo
 
     world.false.at, world.false.deed = 3, ends
     assert world.run() == (Completion.DONE, None)
-
-
-def test_an_open_upload_without_its_parts_may_land_after_no_answer() -> None:
-    """The Complete that got no answer may be what takes the parts: ask again."""
-    world = World(ERRORS["no answer"])
-    without_parts(world)
-    assert world.run()[0] is Completion.UNFINISHED
 
 
 # Stored parts -------------------------------------------------------------------------------------
@@ -496,9 +469,7 @@ def theirs(**changes: Any) -> Part:
     ],
 )
 def test_a_stored_part_is_ours_by_its_bytes_only(ours: Part, stored: Part, same: bool) -> None:
-    """Same number and size, and same ETag or same checksum of the same algorithm: a size alone
-    proves no bytes; nothing is sent again where nothing changed. Of more or fewer parts, or with
-    one of other bytes, it is another object."""
+    """Number, size, and ETag or checksum: a size alone proves no bytes, nor do other parts."""
     upload = ReadyUpload(KEY, "id", TOKEN, "", (ours,), 3)
     taken = ours._replace(etag=stored.etag, checksum=ours.checksum or stored.checksum)
     assert same_parts(upload, (stored,)) == ((taken,) if same else None)
@@ -511,8 +482,7 @@ def test_a_stored_part_is_ours_by_its_bytes_only(ours: Part, stored: Part, same:
 
 
 def test_parts_of_other_bytes_and_the_same_size_are_never_completed() -> None:
-    """InvalidPart, and what is stored has our size, other bytes, and no checksum: the store refuses
-    the file for good, and nothing becomes visible."""
+    """InvalidPart, and what is stored has our size and no checksum: refused for good."""
     world = World()
     world.store.put_part(KEY, world.upload.upload_id, 1, memoryview(b"xyz"))
     assert world.run()[0] is Completion.REFUSED

@@ -39,6 +39,7 @@ from magic_committer.stores.trees.disk import LocalTree
 from magic_committer.stores.trees.through_fsspec import FsspecTree, of_driver
 from magic_committer.stores.urls import REFUSED, local_path
 from tests import tree_stand_ins as stand_ins
+from tests.promises.hands import raises
 
 KINDS = ("local", "fsspec-memory", "hdfs", "sftp", "gs")
 """The last three are stand-ins (tests/tree_stand_ins.py)."""
@@ -75,9 +76,7 @@ def tree(request: pytest.FixtureRequest, tmp_path: Path) -> FileTree:
 
 
 @pytest.mark.parametrize("mark", [None, {"m": {"job": "1"}}, {"gone": True}])
-def test_a_file_has_its_mark_wherever_it_goes(
-    tree: FileTree, mark: dict[str, object] | None
-) -> None:
+def test_a_file_keeps_its_mark(tree: FileTree, mark: dict[str, object] | None) -> None:
     """It is there with the file, is none of its bytes, and goes with it by a rename."""
     made = tree.make("a", mark, b"123")
     tree.rename("a", "b", replace=False)
@@ -121,8 +120,7 @@ def test_a_file_needs_its_directory_where_directories_are_real(tree: FileTree) -
         lambda: tree.make_directory("gone/below"),
         lambda: tree.rename("a", "gone/a"),
     ):
-        with pytest.raises(NotFound):
-            verb()
+        raises(NotFound, verb)
 
 
 def test_a_rename_uses_its_source_up(tree: FileTree) -> None:
@@ -136,16 +134,14 @@ def test_a_rename_uses_its_source_up(tree: FileTree) -> None:
     assert after.etag == before.etag
     assert (after.kind, after.size, after.name, tree.stat("a")) == ("file", 1, "b", None)
     for over in (True, False):
-        with pytest.raises(NotFound):
-            tree.rename("a", "c", replace=over)
+        raises(NotFound, tree.rename, "a", "c", replace=over)
 
 
 def test_a_rename_replaces_only_if_it_may(tree: FileTree) -> None:
     """Without ``replace`` the file that is there stays, and so does the source."""
     tree.make("a", None, b"new")
     tree.make("b", None, b"old")
-    with pytest.raises(PreconditionFailed):
-        tree.rename("a", "b", replace=False)
+    raises(PreconditionFailed, tree.rename, "a", "b", replace=False)
     assert (read(tree, "a"), read(tree, "b")) == (b"new", b"old")
     tree.rename("a", "b")
     assert read(tree, "b") == b"new"
@@ -160,8 +156,7 @@ def test_a_rename_does_not_go_into_a_directory(tree: FileTree) -> None:
     tree.make_directory("d")
     tree.make("a", None, b"1")
     for over in (True, False):
-        with pytest.raises((InvalidRequest, PreconditionFailed)):
-            tree.rename("a", "d", replace=over)
+        raises((InvalidRequest, PreconditionFailed), tree.rename, "a", "d", replace=over)
     assert read(tree, "a") == b"1"
     assert [*tree.list("d")] == []
 
@@ -170,8 +165,7 @@ def test_a_file_in_the_place_of_a_directory_is_told(tree: FileTree) -> None:
     """A directory is not made over a file, and the file stays."""
     tree.make("a", None, b"1")
     if tree.promises.directories:
-        with pytest.raises(PreconditionFailed):
-            tree.make_directory("a")
+        raises(PreconditionFailed, tree.make_directory, "a")
     assert read(tree, "a") == b"1"
 
 
@@ -207,14 +201,12 @@ def test_a_tree_is_walked_and_removed(tree: FileTree) -> None:
 
 def test_a_missing_file_is_told(tree: FileTree) -> None:
     """By a reader and by a look."""
-    with pytest.raises(NotFound):
-        tree.reader("a").read()
+    raises(NotFound, lambda: tree.reader("a").read())
     assert tree.look("a", 9, marked=False) is None
 
 
 def test_a_new_file_is_written_and_read(tree: FileTree) -> None:
-    """What was written is there when the file is closed, for each of two readers; a second file of
-    the name is refused, at its opening or at its close."""
+    """It is there at its close, for two readers; a second one of the name is refused."""
     with tree.open("a") as file:
         file.write(b"12")
         file.write(b"3")
@@ -233,14 +225,12 @@ def test_a_new_file_is_written_and_read(tree: FileTree) -> None:
 def test_a_file_that_comes_short_is_no_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, came: bytes, bytes_max: int | None
 ) -> None:
-    """A server that gives fewer bytes than the file has would lose its mark: a deleted record would
-    be an empty one. If the file is gone by then, there is none."""
+    """Fewer bytes than the file has would lose its mark; if it is gone by then, there is none."""
     tree = tree_of("fsspec-memory", tmp_path)
     tree.make_root()
     tree.make("a", {"gone": True}, b"")
     monkeypatch.setattr(tree, "reader", lambda path: io.BytesIO(came))
-    with pytest.raises(Unanswered, match="bytes came"):
-        tree.look("a", bytes_max, marked=True)
+    raises(Unanswered, tree.look, "a", bytes_max, marked=True, match="bytes came")
 
     def deleted(path: str) -> io.BytesIO:
         tree.remove(path)
@@ -261,8 +251,7 @@ def test_a_file_system_that_is_not_exclusive_is_refused(tmp_path: Path) -> None:
             os.rename(source, target)
 
     tree = Forged(stand_ins.Hdfs(), str(tmp_path), "hdfs://nn/t/")
-    with pytest.raises(NotSupported, match="lets two writers"):
-        tree.make_root()
+    raises(NotSupported, tree.make_root, match="lets two writers")
     assert [*tmp_path.iterdir()] == []
 
 
@@ -299,9 +288,7 @@ def test_a_file_that_comes_while_a_directory_is_deleted_stays(
 def test_a_rename_that_says_only_that_it_failed_is_looked_into(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: bool
 ) -> None:
-    """OpenSSH links the target and then removes the source, so the later of two drivers is told
-    only that it failed. That is a source that is gone, and no stranger's file at the target; where
-    neither explains the error it stays one without a reason."""
+    """OpenSSH tells the later of two drivers only that it failed: its source is gone."""
     tree = tree_of("sftp", tmp_path)
     tree.make("a", None, b"1")
 
@@ -311,8 +298,7 @@ def test_a_rename_that_says_only_that_it_failed_is_looked_into(
         raise OSError("Failure")
 
     monkeypatch.setattr(stand_ins._Sftp, "hardlink", staticmethod(broken))
-    with pytest.raises(NotFound if moved else Unanswered):
-        tree.rename("a", "b", replace=False)
+    raises(NotFound if moved else Unanswered, tree.rename, "a", "b", replace=False)
     assert read(tree, "b" if moved else "a") == b"1"
 
 
@@ -367,13 +353,9 @@ def test_what_a_driver_raises_in_a_file_is_translated(
     tree = tree_of("gs", Path())
     file = tree.open("a")
     file.write(b"1")
-    with pytest.raises(error) as told:
-        file.close()
-    assert told.value.__cause__ is raised
-    with pytest.raises(ValueError, match="closed"):
-        file.write(b"2")
-    with pytest.raises(error):
-        tree.make("a", None, b"1")
+    assert raises(error, file.close).__cause__ is raised
+    raises(ValueError, file.write, b"2", match="closed")
+    raises(error, tree.make, "a", None, b"1")
 
 
 @pytest.mark.parametrize("said", ["Permission denied", "Operation unsupported"])
@@ -386,8 +368,7 @@ def test_a_server_of_sftp_without_hard_links_is_refused(
         raise PermissionError(13, said) if "denied" in said else OSError(said)
 
     monkeypatch.setattr(stand_ins._Sftp, "hardlink", staticmethod(refused))
-    with pytest.raises(NotSupported, match="no hard links"):
-        tree_of("sftp", tmp_path).make_root()
+    raises(NotSupported, tree_of("sftp", tmp_path).make_root, match="no hard links")
     assert [*tmp_path.iterdir()] == []
 
 
@@ -417,10 +398,9 @@ def test_a_url_is_decoded_once() -> None:
 )  # fmt: skip
 def test_a_url_that_names_no_directory_with_the_promises_is_refused(url: Any, says: str) -> None:
     """The error says why; nothing is connected to or imported, and a password is never shown."""
-    with pytest.raises(PathError) as raised:
-        tree_for(url)
-    assert says in str(raised.value)
-    assert "secret" not in str(raised.value)
+    raised = raises(PathError, tree_for, url)
+    assert says in str(raised)
+    assert "secret" not in str(raised)
 
 
 def test_a_file_system_that_cannot_be_reached_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -433,16 +413,14 @@ def test_a_file_system_that_cannot_be_reached_is_told(monkeypatch: pytest.Monkey
             raise ConnectionRefusedError(111, "Connection refused")
 
     monkeypatch.setattr(dialects, "_class_of", lambda kind: Down)
-    with pytest.raises(Unanswered, match=r"connect of .* refused") as raised:
-        tree_for("memory://x/y")
-    assert raised.value.sent is False
+    raised = raises(Unanswered, tree_for, "memory://x/y", match=r"connect of .* refused")
+    assert raised.sent is False
 
 
-def test_a_package_that_takes_a_protocol_over_is_not_believed(
+def test_a_package_that_registers_a_protocol_is_ignored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """sshfs registers itself for sftp:// with fsspec, hdfs-native for hdfs://: what a tree was
-    written for is used all the same."""
+    """sshfs registers itself for sftp://: what a tree was written for is used all the same."""
 
     class Other(MemoryFileSystem):  # type: ignore[misc]  # fsspec ships no types
         pass
@@ -466,8 +444,7 @@ def test_a_missing_package_is_named(
 ) -> None:
     """The error can be pasted; a local directory needs none."""
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(OptionError, match=says):
-        tree_for(url)
+    raises(OptionError, tree_for, url, match=says)
     assert isinstance(tree_for("file:///data/table"), LocalTree)
 
 
@@ -477,8 +454,7 @@ def test_a_missing_package_is_named(
 def test_what_is_no_ordinary_file_is_not_read(tmp_path: Path) -> None:
     """A FIFO would keep its reader waiting."""
     os.mkfifo(tmp_path / "a")
-    with pytest.raises(InvalidRequest, match="no ordinary file"):
-        LocalTree(tmp_path).reader("a")
+    raises(InvalidRequest, LocalTree(tmp_path).reader, "a", match="no ordinary file")
 
 
 def test_a_rename_that_died_between_its_two_steps_goes_on(tmp_path: Path) -> None:
@@ -511,5 +487,4 @@ def test_a_disk_that_renames_to_a_free_name_in_no_way_is_told(
 @pytest.mark.parametrize("url", ["file:///", "file://host/a", "file:///a/../b", "s3://b/a", "/a"])
 def test_a_url_that_names_no_local_directory_is_refused(url: str) -> None:
     """Another machine, the machine's root, a relative path and other schemes are refused."""
-    with pytest.raises(PathError):
-        local_path(url)
+    raises(PathError, local_path, url)

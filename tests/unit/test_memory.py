@@ -22,6 +22,7 @@ from magic_committer.stores.base import (
 )
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store
+from tests.promises.hands import raises
 
 
 def _pending(
@@ -111,9 +112,8 @@ def test_refusals_have_s3s_codes(
     """Each refusal has S3's status and code, and changes nothing."""
     store = MemoryStore(part_bytes_min=1)
     upload_id, parts = _pending(store, bodies=(b"one", b"two"))
-    with pytest.raises(StoreError) as caught:
-        ask(store, upload_id, parts)
-    assert (caught.value.status, caught.value.code) == (status, code)
+    caught = raises(StoreError, ask, store, upload_id, parts)
+    assert (caught.status, caught.code) == (status, code)
     assert store.keys() == ()
     assert store.list_parts("k", upload_id) == tuple(parts)
 

@@ -13,6 +13,7 @@ from magic_committer.runtime.threads import THREADS_MAX
 from magic_committer.runtime.wiring import register_store, unregister_store
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock
+from tests.promises.hands import raises
 
 DEST = "s3://bucket/t"
 PLAIN = f"{DEST}/__magic/job-1/x/__base/a.csv"
@@ -20,8 +21,7 @@ PLAIN = f"{DEST}/__magic/job-1/x/__base/a.csv"
 
 @pytest.mark.parametrize("checksum", ["CRC32", "CRC32C", "CRC64NVME", "SHA1", "SHA256"])
 def test_strings_do_not_go_with_a_checksum(memory_s3: MemoryStore, checksum: str) -> None:
-    """AWS refuses to complete what was made with checksums and names none, for ever: refused before
-    anything is sent, with the options that go together."""
+    """AWS never completes such an upload: refused at once, with the options that go together."""
     options = mc.Options(etag_form="strings", checksum=checksum)  # type: ignore[arg-type]
     with pytest.raises(mc.OptionError, match=r"etag_form='strings', checksum='off'"):
         mc.start(DEST, options=options)
@@ -36,11 +36,10 @@ def test_strings_do_not_go_with_a_checksum(memory_s3: MemoryStore, checksum: str
         mc.Options(checksum="CRC64NVME"),
     ],
 )
-def test_what_hadoop_could_not_complete_is_not_left_for_it(
+def test_what_hadoop_cannot_complete_is_refused(
     memory_s3: MemoryStore, options: mc.Options
 ) -> None:
-    """``fence=False``: Hadoop up to 3.4.1 names no checksums, 3.5.0 knows no CRC64NVME: refused
-    before anything is sent."""
+    """``fence=False``: no checksums for 3.4.1, no CRC64NVME for 3.5.0: refused at once."""
     with pytest.raises(mc.OptionError, match="does not go with"):
         mc.open_magic(PLAIN, fence=False, options=options)
     assert not memory_s3.requests
@@ -62,42 +61,36 @@ class OneByOne(MemoryStore):
 
 
 def test_more_requests_than_threads_are_refused_where_each_needs_a_thread() -> None:
-    """A store that needs a thread for each request refuses 65 at once before it is asked anything,
-    and says which number it takes; a handle with so many ends no job."""
+    """Before the store is asked anything, with the number that is right; it ends no job."""
     store, clock = OneByOne(), PatientClock()
     many = mc.Options(commit_threads=THREADS_MAX + 1)
     register_store(store, clock)
     try:
-        with pytest.raises(mc.OptionError, match="64 threads") as raised:
-            mc.start(DEST, options=many)
-        assert "commit_threads=64" in raised.value.hint
+        raised = raises(mc.OptionError, mc.start, DEST, options=many, match="64 threads")
+        assert "commit_threads=64" in raised.hint
         assert not store.requests
         job = mc.start(DEST, options=mc.Options(commit_threads=THREADS_MAX))
         other = mc.attach(DEST, job.id, options=many)
         for end in (partial(other.commit, expect=0), other.abort):
-            with pytest.raises(mc.OptionError, match="64 threads"):
-                end()
+            raises(mc.OptionError, end, match="64 threads")
         assert job.state == "running"
     finally:
         unregister_store(store)
 
 
 @pytest.mark.parametrize("conditions", ["on", "off"])
-def test_a_directory_takes_more_requests_than_threads(
-    conditions: ConditionalWrites, tmp_path: Path
-) -> None:
+def test_a_directory_accepts_many_requests(conditions: ConditionalWrites, tmp_path: Path) -> None:
     """No request of a directory goes by boto3: what is above the pool's threads waits."""
     many = mc.Options(commit_threads=THREADS_MAX + 1, conditional_writes=conditions)
     mc.start(tmp_path.as_uri(), options=many).abort()
 
 
-def test_hadoops_threads_for_each_processor_stay_within_the_pool(
+def test_hadoops_threads_for_each_processor_fit_the_pool(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """``-8`` on 32 processors asks for 256: it is a wish for many, so it gets what there is."""
     monkeypatch.setattr("os.cpu_count", lambda: 32)
-    read = mc.Options.from_mapping({"fs.s3a.committer.threads": "-8"})
-    assert read.commit_threads == THREADS_MAX
+    assert mc.Options.from_mapping({"fs.s3a.committer.threads": "-8"}).commit_threads == THREADS_MAX
 
 
 def test_another_store_takes_more_requests_than_threads(memory_s3: MemoryStore) -> None:

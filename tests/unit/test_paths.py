@@ -15,6 +15,7 @@ from magic_committer.errors import PathError
 from magic_committer.hadoop import paths
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.stores import base
+from tests.promises.hands import raises
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 TABLE = json.loads((GOLDEN / "magic_paths.json").read_text())
@@ -134,8 +135,7 @@ def test_every_row_agrees_with_hadoop_or_is_a_listed_difference() -> None:
     """Each cell of Hadoop's table is answered alike, or stands in DIFFERENCES and nothing else."""
     rows = list(compared())
     differing = {(row, function): (h, o) for row, function, h, o in rows if h != o}
-    unlisted = {k: v for k, v in differing.items() if k not in DIFFERENCES}
-    assert not unlisted
+    assert not {k: v for k, v in differing.items() if k not in DIFFERENCES}
     assert set(DIFFERENCES) == set(differing)
     assert len(TABLE["paths"]) == 61
     assert len(TABLE["lists"]) == 15
@@ -153,8 +153,7 @@ LAYOUT: dict[str, Callable[[JobPaths], str]] = {
     "row", TABLE["builders"], ids=lambda r: f"{r['dest']}|{r['uuid']}|{r['appAttempt']}"
 )
 def test_control_directories_are_hadoops(row: dict[str, Any]) -> None:
-    """Job and attempt directories are where Hadoop's builders put them (temporary ones apart:
-    NOT_BUILT); ids that differ (NOT_OURS) are refused, never given another place."""
+    """Where Hadoop's builders put them (NOT_BUILT apart); ids that differ are refused."""
     dest, uuid, number = Destination.parse(row["dest"]), row["uuid"], row["appAttempt"]
     adopted = f"__magic_job-{uuid}/job-{uuid}/{number:02d}/" if number else ""
     job = answer(JobPaths, dest, uuid, adopted)
@@ -177,8 +176,7 @@ def test_control_directories_are_hadoops(row: dict[str, Any]) -> None:
     "index", sorted(GOLDEN.glob("3.*/*/index.json")), ids=lambda p: "/".join(p.parts[-3:-1])
 )
 def test_the_control_keys_that_hadoop_wrote_are_understood(index: Path) -> None:
-    """From the magic key of each golden `.pending` we read the destination, the job, the attempt
-    and the very key that Hadoop completed the upload to."""
+    """From the magic key of each golden `.pending`: destination, job, attempt, and its key."""
     for name, entry in json.loads(index.read_text()).get("files", {}).items():
         if entry["kind"] != "pending":
             continue
@@ -206,13 +204,11 @@ def test_the_control_keys_that_hadoop_wrote_are_understood(index: Path) -> None:
      "s3a://AKIAKEY:topsecret@bucket/x"],
 )  # fmt: skip
 def test_what_is_no_s3_url_is_refused_with_a_hint(url: str) -> None:
-    """No URL, another scheme, no bucket or control characters: an error that says what to write. A
-    secret before an "@" never reaches the message."""
-    with pytest.raises(PathError) as caught:
-        paths.parse_url(url)
-    assert caught.value.hint
-    assert "secret" not in str(caught.value)
-    assert "AKIAKEY" not in str(caught.value)
+    """The error says what to write, and never a secret before an "@"."""
+    caught = raises(PathError, paths.parse_url, url)
+    assert caught.hint
+    assert "secret" not in str(caught)
+    assert "AKIAKEY" not in str(caught)
 
 
 # Destinations -------------------------------------------------------------------------------------
@@ -228,8 +224,7 @@ def test_what_is_no_s3_url_is_refused_with_a_hint(url: str) -> None:
     ],
 )
 def test_a_destination_is_a_directory(url: str, prefix: str) -> None:
-    """With or without a trailing slash, by any scheme of S3, a URL names the directory, and nothing
-    is decoded; "" is a whole bucket."""
+    """By any scheme of S3, with or without a slash; nothing is decoded, "" is a whole bucket."""
     dest = Destination.parse(url)
     assert dest.prefix == prefix
     assert dest.url == f"s3://b/{prefix}"
@@ -248,22 +243,17 @@ def test_a_destination_is_a_directory(url: str, prefix: str) -> None:
     ],
 )  # fmt: skip
 def test_a_destination_that_loses_data_is_refused(path: str) -> None:
-    """Directories of committers, elements that Hadoop reads otherwise, keys without room below;
-    also where a destination is not made by a URL."""
-    with pytest.raises(PathError):
-        Destination.parse(f"s3://b/{path}")
+    """Committers' directories, elements that Hadoop reads otherwise, keys without room below."""
+    raises(PathError, Destination.parse, f"s3://b/{path}")
     for bucket, prefix in (("b", "x"), ("b", "/"), ("", "x/"), ("a/b", "x/")):
-        with pytest.raises(PathError):
-            Destination(bucket, prefix)
+        raises(PathError, Destination, bucket, prefix)
 
 
 def test_dataset1_does_not_hold_dataset10() -> None:
     """A destination holds what is below it: no neighbour that starts alike, and not itself."""
     dest = Destination.parse("s3://b/dataset1")
-    held = [key for key in ("/x", "0/x", "/", "") if dest.contains(f"dataset1{key}")]
-    assert held == ["/x"]
-    with pytest.raises(PathError):
-        dest.relative("dataset10/x")
+    assert [key for key in ("/x", "0/x", "/", "") if dest.contains(f"dataset1{key}")] == ["/x"]
+    raises(PathError, dest.relative, "dataset10/x")
 
 
 def test_an_adopted_job_lies_in_hadoops_directories_and_nowhere_else() -> None:
@@ -278,28 +268,7 @@ def test_an_adopted_job_lies_in_hadoops_directories_and_nowhere_else() -> None:
     for wrong in ("x/", "__magic/", "__magic/job-7/", "__magic/job-721/", "__magic_job-7.1/",
                   "__magic/job-7.1/00", "__magic/job-7.1/../", "__magic_job-8/job-7.1/00/",
                   "__magic/job-7.1/00/\n"):  # fmt: skip
-        with pytest.raises(PathError):
-            JobPaths(dest, "7.1", wrong)
-
-
-# Keys of a job ------------------------------------------------------------------------------------
-
-
-def test_the_keys_of_a_job() -> None:
-    """Every control object has the key that protocol.md gives it."""
-    job = JobPaths(Destination.parse("s3://b/t"), "7")
-    assert job.directory == "t/__magic_job-7/"
-    assert job.uri("t/a b%.x") == "s3a://b/t/a%20b%25.x"
-    keys = {
-        "_job.json": job.record,
-        "_plan-n1.json": job.plan("n1"),
-        "job-7/00/_a_0.pendingset": job.pendingset("a_0"),
-        "job-7/00/tasks/a_0/__base/": job.base("a_0"),
-        "job-7/00/tasks/a_0/__base/d/x.csv.pending": job.pending("a_0", "d/x.csv"),
-    }
-    assert {f"t/__magic_job-7/{key}": made for key, made in keys.items()} == {
-        made: made for made in keys.values()
-    }
+        raises(PathError, JobPaths, dest, "7.1", wrong)
 
 
 def test_a_control_key_over_1024_bytes_is_refused() -> None:
@@ -308,10 +277,8 @@ def test_a_control_key_over_1024_bytes_is_refused() -> None:
     room = base.KEY_BYTES_MAX - len(job.base("a")) - len(".pending")
     assert len(job.pending("a", "x" * room)) == base.KEY_BYTES_MAX
     for name in ("x" * (room + 1), "ü" * (room // 2 + 1)):
-        with pytest.raises(PathError, match="1024"):
-            job.pending("a", name)
-        with pytest.raises(PathError, match="1024"):
-            paths.parse_magic_path(f"s3://b/{job.base('a')}{name}")
+        raises(PathError, job.pending, "a", name, match="1024")
+        raises(PathError, paths.parse_magic_path, f"s3://b/{job.base('a')}{name}", match="1024")
 
 
 @pytest.mark.parametrize(
@@ -320,10 +287,8 @@ def test_a_control_key_over_1024_bytes_is_refused() -> None:
 )
 def test_an_id_that_would_move_a_key_is_refused(value: str) -> None:
     """Ids are one plain element; those that mean something in a path are not ids."""
-    with pytest.raises(PathError, match="attempt"):
-        paths.check_id("attempt", value)
-    with pytest.raises(PathError):
-        JobPaths(Destination("b", ""), value)
+    raises(PathError, paths.check_id, "attempt", value, match="attempt")
+    raises(PathError, JobPaths, Destination("b", ""), value)
     for plain in ("1", "a_0", "x" * 128, "a.b=c-d", "-", "_", "..."):
         assert paths.check_id("task", plain) == plain
 
@@ -371,8 +336,7 @@ def test_an_ordinary_name_is_published_as_it_is(name: str) -> None:
 )
 def test_a_name_that_would_lose_data_is_refused_with_its_reason(name: str, why: str) -> None:
     """Each rule has its own message; a magic path to such a file is refused as well."""
-    with pytest.raises(PathError, match=why):
-        paths.check_name(name)
+    raises(PathError, paths.check_name, name, match=why)
     if name:
         with pytest.raises(PathError):
             paths.parse_magic_path(f"s3://b/t/__magic_job-7/job-7/00/tasks/a/__base/{name}")
@@ -382,8 +346,7 @@ def test_a_name_with_another_jobs_token_is_refused_for_a_job() -> None:
     """The clean-up of the job that the token names would abort the upload."""
     paths.check_name(f"a-mcj{U1}.csv")
     paths.check_name(f"a-mcj{U1}.csv", uuid=U1)
-    with pytest.raises(PathError, match=U1):
-        paths.check_name(f"a-mcj{U1}.csv", uuid=U2)
+    raises(PathError, paths.check_name, f"a-mcj{U1}.csv", uuid=U2, match=U1)
 
 
 # Unique names -------------------------------------------------------------------------------------
@@ -401,13 +364,11 @@ def test_a_name_with_another_jobs_token_is_refused_for_a_job() -> None:
     ],
 )
 def test_the_token_stands_before_the_first_dot(name: str, unique: str) -> None:
-    """Suffixes stay suffixes, hidden files stay hidden, and doing it twice changes nothing. A name
-    with another job's token, and an owner that is no UUID, are refused."""
+    """Twice changes nothing; another job's token, and an owner that is no UUID, are refused."""
     assert paths.unique_name(name, U1) == unique
     assert paths.unique_name(unique, U1) == unique
     for other, uuid in ((f"b-mcj{U2}.csv", U1), (name, "not-a-uuid")):
-        with pytest.raises(PathError):
-            paths.unique_name(other, uuid)
+        raises(PathError, paths.unique_name, other, uuid)
 
 
 @pytest.mark.parametrize(
@@ -429,8 +390,7 @@ UUID = st.text("0123456789abcdef", min_size=32, max_size=32)
 
 @given(NAME, UUID, UUID)
 def test_a_unique_name_names_its_owner(name: str, uuid: str, other: str) -> None:
-    """Whatever the name, its unique form is attributed to that job and to no other, in the same
-    directory, and is hidden exactly if the name was."""
+    """That job and no other, in the same directory, hidden exactly if the name was."""
     unique = paths.unique_name(name, uuid)
     assert paths.uuid_in_name(unique) == uuid
     assert paths.uuid_in_name(f"s/{unique}") == uuid
@@ -495,5 +455,4 @@ def test_every_other_magic_form_is_plain(
 )
 def test_a_magic_path_that_loses_data_is_refused_with_its_reason(path: str, why: str) -> None:
     """Where Hadoop would write and then destroy the file, we say which rule the path breaks."""
-    with pytest.raises(PathError, match=why):
-        paths.parse_magic_path(f"s3a://b/{path}")
+    raises(PathError, paths.parse_magic_path, f"s3a://b/{path}", match=why)

@@ -99,9 +99,6 @@ def test_a_forked_child_may_end_what_runs_in_its_parent_only() -> None:
     gone()
 
 
-# Work ---------------------------------------------------------------------------------------------
-
-
 def forked(work: Callable[[], int]) -> int:
     """Start a child that does some work, and ends with its result. Gives its process id."""
     child = os.fork()

@@ -1,6 +1,4 @@
-"""`commit.probe`: what each real server does is found out, once; what lacks is refused for what
-depends on it; nothing is left behind. The servers' ways are those of docs/stores.md, here over the
-in-memory store."""
+"""`commit.probe`: what each real server does is found out, once; nothing is left behind."""
 
 from __future__ import annotations
 
@@ -37,6 +35,7 @@ from magic_committer.stores.base import (
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.stores.unconditional import unconditional
 from magic_committer.testing import PatientClock
+from tests.promises.hands import raises
 
 DEST = "s3://bucket/t"
 UUID = "5" * 32
@@ -242,11 +241,8 @@ def test_every_way_of_a_server_is_found_and_nothing_is_left(name: str) -> None:
 
 
 def test_a_lack_comes_with_the_stores_answer() -> None:
-    """`notes` tell what is ignored or refused, and how; of a store that has everything nothing. A
-    412 is believed when the object is as it was. A prefix without its slash would be another
-    directory's, too."""
-    with pytest.raises(ValueError, match="closing slash"):
-        probe.probe_all(runtime_of(MemoryStore()), "t")
+    """In `notes`. A 412 is believed when the object is as it was; a prefix needs its slash."""
+    raises(ValueError, probe.probe_all, runtime_of(MemoryStore()), "t", match="closing slash")
     store = Server(ignores=["complete_upload"], refuses={"delete_one": 501}, listing="none")
     assert probe.probe_all(runtime_of(store), "t/").notes == {
         "conditional_complete": "ignores it",
@@ -260,8 +256,7 @@ def test_a_lack_comes_with_the_stores_answer() -> None:
 
 
 def test_scratch_is_hidden_from_readers_and_marked_as_the_jobs() -> None:
-    """All of a probe lies in a job's directory, at every moment: each object carries that job's
-    token, and the key of each upload its UUID, as a sweep wants them."""
+    """Each object carries its job's token, each upload its UUID, in a job's directory."""
     store = Server(ignores=ALL_VERBS)
     uuids: set[str | None] = set()
     dest = Destination.parse(DEST)
@@ -295,8 +290,7 @@ def ask(store: MemoryStore, *wants: probe.Want, how: ConditionalWrites = "on") -
 
 
 def test_a_job_is_asked_for_ten_requests_once() -> None:
-    """What every job needs costs 3 PUTs of the record's bytes, a HEAD, and 7 requests about a dead
-    upload; asked again, nothing. A mode pays for the conditions that it needs, the first time."""
+    """3 PUTs of the record, a HEAD, 7 about a dead upload; a mode pays for its conditions."""
     store = MemoryStore()
     paths, seen = created_job(store)
 
@@ -342,8 +336,7 @@ GONE = mc.NotFound("no", status=404)
 def test_a_single_error_does_not_make_a_store_tell_the_truth(
     answers: list[mc.StoreError | None], expected: bool | None, sent: list[str], conditions: str
 ) -> None:
-    """A refused Complete of a dead upload counts if it is a 404, or came three times; Ceph RGW and
-    moto answer 500 for ever, so the retries of the store are off for it. None: an error."""
+    """A 404 counts, or what came three times: Ceph and moto answer 500 for ever. None: an error."""
     how: list[str] = []
 
     class Patient(MemoryStore):
@@ -399,8 +392,7 @@ SINGLE: Mapping[str, Sequence[tuple[int, mc.StoreError]]] = {
 def test_a_single_refusal_does_not_make_a_store_lack_a_condition(
     want: probe.Want, verb: str, errors: Sequence[tuple[int, mc.StoreError]]
 ) -> None:
-    """A proxy's 400, 501 or 412 at one moment is no way of the store: the process would delete by
-    HEAD and plain DELETE from then on, and with it a neighbour's `_SUCCESS` of that moment."""
+    """It may be a proxy's: plain DELETEs from then on would cost a neighbour's `_SUCCESS`."""
     store, left = MemoryStore(), dict(errors)
     asked = 0
 
@@ -417,8 +409,7 @@ def test_a_single_refusal_does_not_make_a_store_lack_a_condition(
 
 
 def test_a_right_etag_that_is_refused_once_is_sent_again() -> None:
-    """A store that takes one quoting only, and says 412 to it once by accident, keeps conditions:
-    each quoting is tried twice."""
+    """A 412 by accident costs no conditions: each quoting is tried twice."""
 
     class Quoted(MemoryStore):
         accidents = 2  # one for the PUT, one for the DELETE
@@ -446,23 +437,19 @@ def test_a_right_etag_that_is_refused_once_is_sent_again() -> None:
         ({"refuses": dict.fromkeys(ALL_VERBS, 501)}, r"refuses it \(501 NotImplemented\)"),
     ],
 )
-def test_a_store_that_lacks_what_every_job_needs_is_refused(
-    ways: dict[str, Any], told: str
-) -> None:
+def test_a_store_that_lacks_what_jobs_need_is_refused(ways: dict[str, Any], told: str) -> None:
     """Where metadata does not come back, files could not be told from others'. Nothing is left."""
     store = Server(**ways)
     register_store(store, PatientClock())
     try:
-        with pytest.raises(mc.ConditionsNotSupported, match=told):
-            mc.start(DEST)
+        raises(mc.ConditionsNotSupported, mc.start, DEST, match=told)
     finally:
         unregister_store(store)
     assert store.keys() == ()
 
 
 def test_another_record_by_now_teaches_nothing() -> None:
-    """Between the PUT and the HEAD the job was ended and its id used again: that record's metadata
-    says nothing of the store."""
+    """The id was used again between PUT and HEAD: that metadata says nothing of the store."""
     store = MemoryStore()
     paths, seen = created_job(store)
     store.put_object(paths.record, b"another run's", metadata={JOB_METADATA: "6" * 32})
@@ -500,16 +487,14 @@ def test_what_is_not_answered_is_not_learnt() -> None:
     """No answer and no permission are errors; the next job asks again."""
     store = MemoryStore()
     store.before = raising("", NO)
-    with pytest.raises(Unanswered):
-        ask(store, "conditional_delete")
+    raises(Unanswered, ask, store, "conditional_delete")
     assert probe.known(store.identity) == Capabilities()
     store.before = None
     assert ask(store, "conditional_delete").conditional_delete is True
 
 
 def test_a_job_that_wants_no_conditions_asks_only_whether_a_complete_is_true() -> None:
-    """With ``conditional_writes="off"`` no condition is asked for, and none is relied on. Of many
-    stores the last are remembered."""
+    """No condition is asked for or relied on. Of many stores the last are remembered."""
     store = MemoryStore()
     assert ask(store, *probe.wants_at_setup("fail"), how="off") == UNCONDITIONAL
     assert probe.known(store.identity) == Capabilities(true_complete=True)
@@ -526,11 +511,10 @@ def test_a_job_that_wants_no_conditions_asks_only_whether_a_complete_is_true() -
 @server("ceph rgw")
 def test_mode_fail_is_refused_where_complete_ignores_its_condition(served: Server) -> None:
     """The error names the verb and what works all the same; nothing is left; append works."""
-    with pytest.raises(mc.ConditionsNotSupported) as caught:
-        mc.start(DEST, mode="fail")
-    assert "If-None-Match on CompleteMultipartUpload: it ignores it" in str(caught.value)
-    assert "Modes 'fail' (Spark: 'error'), 'fail_partitions' do not work there" in str(caught.value)
-    assert "'append', 'replace' (Spark: 'overwrite'), 'replace_partitions'" in str(caught.value)
+    caught = raises(mc.ConditionsNotSupported, mc.start, DEST, mode="fail")
+    assert "If-None-Match on CompleteMultipartUpload: it ignores it" in str(caught)
+    assert "Modes 'fail' (Spark: 'error'), 'fail_partitions' do not work there" in str(caught)
+    assert "'append', 'replace' (Spark: 'overwrite'), 'replace_partitions'" in str(caught)
     assert served.keys() == ()
     assert served.open_uploads() == ()
     assert mc.start(DEST, mode="append").state == State.RUNNING
@@ -553,11 +537,8 @@ def test_mode_replace_warns_where_delete_knows_no_condition(
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["before", "after"])
-def test_nothing_is_left_whichever_request_fails(
-    lost: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    """An error before or after any one request took effect leaves nothing, a Create whose reply was
-    lost included; only where the removal itself fails, the log names what stays."""
+def test_a_probe_that_fails_leaves_nothing(lost: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """At any request, before or after its effect; where the removal fails the log names it."""
     number, sent = 0, ["", ""]
     while len(sent) > number:
         number, sent = number + 1, []

@@ -20,6 +20,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.filesystem.calls import FileCalls
 from magic_committer.testing import memory_store
+from tests.promises.hands import raises
 
 PUBLIC = (
     "magic_committer",
@@ -154,8 +155,7 @@ def test_a_class_below_an_error_has_the_attributes_of_that_error() -> None:
         """A user's own."""
 
     assert Ours("over", job_id="1", state="closed").state == "closed"
-    with pytest.raises(TypeError, match="has no attribute 'stat'"):
-        Ours("over", stat="closed")
+    raises(TypeError, Ours, "over", stat="closed", match="has no attribute 'stat'")
 
 
 WITH_EXAMPLE = (

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from magic_committer.stores.trees.dialects import SESSIONS_MAX, SftpSessions
+from tests.promises.hands import raises
 
 JOIN_SECONDS_MAX = 300.0
 
@@ -147,9 +148,9 @@ def test_a_session_that_lost_its_place_is_not_used_again() -> None:
     sessions = SftpSessions(fs)
     assert first.seconds is not None
     fs.errors["late"] = TimeoutError()
-    with pytest.raises(TimeoutError):
-        sessions.stat("late")
+    raises(TimeoutError, sessions.stat, "late")
     assert first.closed
+    raises(OSError, sessions.stat, "a", match="prohibited")  # the server's, and not one of ours
     fs.allowed = 99
     assert sessions.stat("a") == "a"
     fs.used.clear()
@@ -175,23 +176,11 @@ def test_a_hard_link_is_asked_for_by_its_name() -> None:
     assert fs.requests == [(200, "hardlink@openssh.com", "old", "new")]
 
 
-def test_where_no_session_is_left_the_server_is_heard() -> None:
-    """The error of the server, and not one of ours."""
-    fs = Fs(allowed=1)
-    sessions = SftpSessions(fs)
-    fs.errors["late"] = TimeoutError()
-    with pytest.raises(TimeoutError):
-        sessions.stat("late")
-    with pytest.raises(OSError, match="prohibited"):
-        sessions.stat("a")
-
-
 def test_an_answer_that_is_an_error_keeps_the_session() -> None:
     """A missing file says nothing against the session."""
     fs = Fs(allowed=1)
     sessions = SftpSessions(fs)
     fs.errors["gone"] = FileNotFoundError("gone")
-    with pytest.raises(FileNotFoundError):
-        sessions.stat("gone")
+    raises(FileNotFoundError, sessions.stat, "gone")
     assert sessions.stat("a") == "a"
     assert fs.connections == 1

@@ -110,8 +110,7 @@ def test_type_checkers_see_every_public_name() -> None:
 
 
 def test_every_public_name_is_there() -> None:
-    """A star takes all public names; `dir` lists them and the public modules, which are there.
-    Another name is an AttributeError that names it."""
+    """By a star and in `dir`; another name is an AttributeError that names it."""
     code = (
         "from magic_committer import *\n"
         "import magic_committer as mc\n"

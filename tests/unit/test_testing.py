@@ -9,8 +9,6 @@ from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 
-import pytest
-
 import magic_committer as mc
 from magic_committer.options import S3Options
 from magic_committer.runtime import wiring
@@ -20,6 +18,7 @@ from magic_committer.stores.base import Attributes, ObjectStore, Part
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.stores.s3 import S3Store
 from magic_committer.testing import memory_store
+from tests.promises.hands import raises
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
@@ -42,9 +41,7 @@ def raised_for(bucket: str) -> str:
 
 
 def test_another_bucket_never_leaves_the_process() -> None:
-    """While a memory store is there, every way to another bucket raises, and says what to do; also
-    in a thread of the code under test. The inner store of the same bucket hides the outer one until
-    it ends."""
+    """Every way to it raises, in any thread; an inner store of the same bucket hides the outer."""
     with memory_store() as s3:
         for ask in (
             lambda: mc.start("s3://production/t"),
@@ -55,10 +52,7 @@ def test_another_bucket_never_leaves_the_process() -> None:
             lambda: mc.open_magic("s3://production/t/__magic_job-1/job-1/00/tasks/a/__base/f"),
             lambda: wiring.bucket_settings("production", S3Options()),
         ):
-            with pytest.raises(
-                mc.OptionError, match=r"'production' is not in memory, only 'bucket'"
-            ):
-                ask()
+            raises(mc.OptionError, ask, match=r"'production' is not in memory, only 'bucket'")
         with closing(ThreadPool(1)) as pool:
             assert pool.submit(lambda: raised_for("production")).result()
             assert pool.submit(lambda: store_for("bucket")).result() is s3
@@ -150,13 +144,11 @@ def test_an_effect_may_come_late_again_or_never() -> None:
 
     with memory_store() as s3:
         s3.before = keep
-        with pytest.raises(mc.StoreError):
-            s3.put("k", b"1", if_none_match=True)
+        raises(mc.StoreError, s3.put, "k", b"1", if_none_match=True)
         assert s3.keys() == ()
         assert kept[0].effect().etag
         assert s3.keys() == ("k",)
-        with pytest.raises(mc.StoreError, match="412"):
-            kept[0].effect()
+        raises(mc.StoreError, kept[0].effect, match="412")
         assert (len(kept), dict(s3.requests)) == (1, {"put": 1})
 
 
@@ -166,14 +158,12 @@ def test_what_after_returns_takes_the_replys_place() -> None:
         s3.after = lambda request, reply: None
         assert s3.put("k", b"1").etag
         s3.after = lambda request, reply: mc.StoreError("refused")
-        with pytest.raises(mc.StoreError, match="refused"):
-            s3.put("k", b"2")
+        raises(mc.StoreError, s3.put, "k", b"2", match="refused")
         assert s3.body("k") == b"2"
 
 
 def test_every_block_of_the_page_runs(tmp_path: Path) -> None:
-    """Each Python block of docs/testing.md is a file; together they are a project whose tests all
-    pass, one for each that the page shows."""
+    """The blocks of docs/testing.md are a project whose tests pass, one for each shown."""
     assert len(BLOCKS) == PAGE.count("```python") == 6
     for name, code in BLOCKS.items():
         (tmp_path / name).write_text(code, encoding="utf-8")

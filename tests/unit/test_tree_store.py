@@ -23,6 +23,7 @@ from magic_committer.stores.tree import UPLOADS, TreeStore
 from magic_committer.stores.trees import disk
 from magic_committer.stores.trees.dialects import HdfsTree
 from tests import tree_stand_ins as stand_ins
+from tests.promises.hands import raises
 
 PLAIN = Attributes()
 RECORD = "t/__magic_job-1/_job.json"
@@ -57,9 +58,8 @@ def _other(tmp_path: Path) -> TreeStore:
 def _refused(*verbs: Callable[[], object], match: str = ".") -> InvalidRequest:
     """What the last of some verbs is refused with, as each is."""
     for verb in verbs:
-        with pytest.raises(InvalidRequest, match=match) as caught:
-            verb()
-    return caught.value
+        caught = raises(InvalidRequest, verb, match=match)
+    return caught
 
 
 def _writes(store: TreeStore, key: str) -> tuple[Callable[[], object], ...]:
@@ -119,8 +119,7 @@ def test_a_joined_upload_is_completed_by_another(
     upload, parts = _out_of_order(store, monkeypatch)
     with monkeypatch.context() as dying:
         _dying_move(dying, lambda target: target.endswith("/k"))
-        with pytest.raises(Unanswered):
-            store.complete_upload("t/k", upload, parts)
+        raises(Unanswered, store.complete_upload, "t/k", upload, parts)
     other = _other(tmp_path)
     assert list(other.list_parts("t/k", upload)) == parts
     other.complete_upload("t/k", upload, parts)
@@ -132,8 +131,7 @@ def test_a_joined_upload_is_completed_by_another(
 def test_two_processes_that_join_parts_publish_the_same_bytes(
     store: TreeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other_dies: bool
 ) -> None:
-    """The other one has joined them, and completed the upload or died, while this one was reading
-    the parts where they were before."""
+    """The other has joined them, and completed or died, while this one was reading the parts."""
     upload, parts = _out_of_order(store, monkeypatch)
     named, acted = tree._named, list[str]()
 
@@ -161,8 +159,7 @@ def test_a_part_whose_bytes_are_gone_is_not_stored(store: TreeStore, tmp_path: P
     upload, parts = _pending(store, "t/k", b"bytes")
     os.truncate(_waiting(tmp_path)[0], 0)
     assert store.list_parts("t/k", upload) == ()
-    with pytest.raises(InvalidRequest):
-        store.complete_upload("t/k", upload, parts)
+    raises(InvalidRequest, store.complete_upload, "t/k", upload, parts)
 
 
 # Versions -----------------------------------------------------------------------------------------
@@ -212,12 +209,10 @@ def test_a_record_that_is_being_deleted_is_gone(
     """Who deletes it has died after its first step: the next one who looks goes on."""
     etag = store.put(RECORD, b"first", if_none_match=True).etag
     monkeypatch.delattr(TreeStore, "_remove")
-    with pytest.raises(AttributeError):
-        store.delete_one(RECORD, if_match=etag)
+    raises(AttributeError, store.delete_one, RECORD, if_match=etag)
     monkeypatch.undo()
     other = _other(tmp_path)
-    with pytest.raises(mc.NotFound):
-        other.head(RECORD)
+    raises(mc.NotFound, other.head, RECORD)
     other.put(RECORD, b"other", if_none_match=True)
     assert _body(other, RECORD) == b"other"
 
@@ -306,10 +301,8 @@ def test_what_could_not_be_synced_is_lost_for_good(
     upload, _ = _pending(store, "t/k", b"one")
     with monkeypatch.context() as broken:
         _failing_sync(broken, upload, OSError(errno.EIO, "the disk is broken"))
-        with pytest.raises(Unanswered):
-            store.put(RECORD, b"", if_none_match=True)
-    with pytest.raises(Unanswered, match="broken"):
-        store.put(RECORD, b"", if_none_match=True)
+        raises(Unanswered, store.put, RECORD, b"", if_none_match=True)
+    raises(Unanswered, store.put, RECORD, b"", if_none_match=True, match="broken")
     assert list(objects(store, "")) == []
     store.abort_upload("t/k", upload)
     store.put(RECORD, b"", if_none_match=True)
@@ -320,8 +313,7 @@ def test_a_name_that_may_not_last_is_no_refusal(
 ) -> None:
     """The put is visible already: the answer is Unanswered, whatever the system said."""
     _failing_sync(monkeypatch, "__magic_job-1", PermissionError(errno.EACCES, "no"))
-    with pytest.raises(Unanswered):
-        store.put(RECORD, b"x", if_none_match=True)
+    raises(Unanswered, store.put, RECORD, b"x", if_none_match=True)
     assert _body(store, RECORD) == b"x"
 
 
@@ -342,8 +334,7 @@ def test_a_link_is_never_followed(store: TreeStore, tmp_path: Path) -> None:
     (outside / "k").write_bytes(b"theirs")
     _linked(tmp_path, "t/k", "outside/k")
     _refused(*_writes(store, "t/link/new"), lambda: _body(store, "t/k"), match="is a link")
-    with pytest.raises(mc.NotFound):
-        store.head("t/link/k")
+    raises(mc.NotFound, store.head, "t/link/k")
     store.delete_one("t/link/k")
     assert [*objects(store, ""), *objects(store, "t/link/")] == []
     assert {path.name: path.read_bytes() for path in outside.iterdir()} == {"k": b"theirs"}
@@ -383,21 +374,16 @@ def test_a_file_system_without_attributes_is_refused(
         monkeypatch.delattr(os, "setxattr")
     else:
         monkeypatch.setattr(os, "setxattr", refuse)
-    with pytest.raises(NotSupported, match="ext4"):
-        store.put(RECORD, b"")
+    raises(NotSupported, store.put, RECORD, b"", match="ext4")
     assert _waiting(tmp_path) == []
 
 
 @pytest.mark.parametrize(("there", "wanted"), [("t/a", "t/a/b"), ("t/a/b", "t/a")])
-def test_a_file_and_a_directory_cannot_have_one_name(
-    store: TreeStore, there: str, wanted: str
-) -> None:
-    """It is refused when the upload is created; and by Complete, if the other came between: the
-    upload stays open, and nothing was overwritten."""
+def test_a_file_and_a_directory_of_one_name(store: TreeStore, there: str, wanted: str) -> None:
+    """By Create; by Complete, if the other came between: the upload stays open."""
     upload, parts = _pending(store, wanted, b"x")
     store.put(there, b"there")
-    late = _refused(lambda: store.complete_upload(wanted, upload, parts))
-    assert late.code == "KeyIsNoPath"
+    assert _refused(lambda: store.complete_upload(wanted, upload, parts)).code == "KeyIsNoPath"
     _refused(*_writes(store, wanted))
     assert [one.upload_id for one in uploads(store, "")] == [upload]
     assert _body(store, there) == b"there"
@@ -484,11 +470,8 @@ def test_what_a_dead_process_left_goes_after_a_day(store: TreeStore, tmp_path: P
 
 
 @pytest.mark.parametrize("look", ["list", "complete", "abort"])
-def test_an_upload_that_is_visible_already_has_ended(
-    store: TreeStore, tmp_path: Path, look: str
-) -> None:
-    """Without an exclusive rename who dies between the link and the unlink leaves one file with two
-    names: whoever looks at the upload ends it, and the object stays."""
+def test_a_visible_upload_has_ended(store: TreeStore, tmp_path: Path, look: str) -> None:
+    """Death between link and unlink leaves two names: whoever looks ends it, the object stays."""
     upload, parts = _pending(store, "t/k", b"one")
     (tmp_path / "root/t").mkdir()
     os.link(_waiting(tmp_path)[0], tmp_path / "root/t/k")
@@ -547,8 +530,7 @@ def test_a_file_that_was_changed_is_another_upload(tmp_path: Path) -> None:
     store = TreeStore(tmp_path, "bucket")
     upload, parts, path = _file(tmp_path, "a")
     path.write_bytes(b"2")
-    with pytest.raises(mc.NotFound):
-        store.complete_upload("a", upload, parts)
+    raises(mc.NotFound, store.complete_upload, "a", upload, parts)
     store.abort_upload("a", upload)
     assert path.read_bytes() == b"2"
     (one,) = uploads(store, "")
@@ -561,8 +543,7 @@ def test_a_file_whose_etag_nobody_told_is_known_by_its_size(tmp_path: Path) -> N
     store = TreeStore(tmp_path, "bucket")
     _file(tmp_path, "a")
     upload = waiting_id(f"{TASK}/a")
-    with pytest.raises(mc.NotFound):
-        store.complete_upload("a", upload, [Part(1, "", 2)])
+    raises(mc.NotFound, store.complete_upload, "a", upload, [Part(1, "", 2)])
     store.complete_upload("a", upload, [Part(1, "", 1)])
     assert (tmp_path / "a").read_bytes() == b"1"
 
@@ -578,8 +559,7 @@ def test_an_id_names_a_file_of_a_task_and_its_key_only(tmp_path: Path, path: str
     (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / path).write_bytes(b"secret")
     for key in ("k", "secret"):
-        with pytest.raises(mc.NotFound):
-            store.complete_upload(key, waiting_id(path), [Part(1, "", 6)])
+        raises(mc.NotFound, store.complete_upload, key, waiting_id(path), [Part(1, "", 6)])
     assert (tmp_path / path).read_bytes() == b"secret"
 
 
@@ -592,8 +572,7 @@ def test_a_waiting_file_behind_a_link_is_none(tmp_path: Path, link: str) -> None
     (root / link).rename(tmp_path / "elsewhere")
     (root / link).symlink_to(tmp_path / "elsewhere")
     assert list(uploads(store, "")) == []
-    with pytest.raises(mc.NotFound):
-        store.complete_upload("a", upload, parts)
+    raises(mc.NotFound, store.complete_upload, "a", upload, parts)
     with suppress(InvalidRequest):
         store.clear(f"{TASK}/")
     assert (tmp_path / "elsewhere").joinpath(*path.relative_to(root / link).parts).exists()
@@ -614,7 +593,7 @@ def test_a_job_s_directory_is_cleared_whole(tmp_path: Path) -> None:
     assert (tmp_path / "data/x").exists()
 
 
-def test_what_waits_finds_its_directory_again_where_files_have_no_attributes(
+def test_what_waits_finds_its_directory_without_attributes(
     tmp_path: Path,
 ) -> None:
     """Every end removes the empty directory of what waits, also for another process."""

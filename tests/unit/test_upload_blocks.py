@@ -119,8 +119,6 @@ def test_the_budget_holds_among_threads() -> None:
     assert source.bytes_in_use == 0
 
 
-# Pages that are used again ------------------------------------------------------------------------
-
 used_again = pytest.mark.skipif(sys.platform != "linux", reason="the system cannot say who reads")
 
 FOUR = options(parts_in_flight=3)
@@ -148,8 +146,7 @@ def filled(source: BlockSource, size: int = MiB, limits: Options = FOUR) -> Bloc
 @used_again
 @pytest.mark.usefixtures("file")
 def test_pages_of_a_released_block_are_used_again(source: BlockSource) -> None:
-    """The next block has the same memory and none of the old bytes; both count once. When a file's
-    parts grow, the pages of the smaller ones do not stay for ever."""
+    """With none of the old bytes; when a file's parts grow, pages of smaller ones go."""
     block = filled(source)
     assert block.memory is not None
     pages = block.memory.obj
@@ -199,8 +196,7 @@ def test_blocks_and_kept_pages_are_no_more_than_open_files_need(source: BlockSou
 
 
 def test_kept_pages_are_no_more_than_open_files_need(source: BlockSource) -> None:
-    """Four blocks for each open file of three parts in flight; the last file takes the last one,
-    also if it is dropped."""
+    """Four for each open file of three parts in flight; the last file takes the last one."""
     one, two = source.open_file(FOUR), source.open_file(FOUR)
     for block in [filled(source) for _ in range(10)]:
         block.release()
@@ -230,8 +226,7 @@ def test_kept_pages_make_room_in_the_budget(source: BlockSource, file: OpenFile)
 def test_a_stream_uses_its_pages_again_and_lets_go_of_them(
     monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    """However many parts a file has, its blocks come from as many pages as are under way at once;
-    after its close, or its failure, none is kept."""
+    """As many pages as are under way at once; after its end, or its failure, none is kept."""
     made: list[int] = []
     real = blocks_module._memory
     monkeypatch.setattr(blocks_module, "_memory", lambda size: made.append(size) or real(size))  # type: ignore[func-returns-value]
@@ -249,8 +244,7 @@ def test_a_stream_uses_its_pages_again_and_lets_go_of_them(
 
 
 def test_a_forked_child_has_none_of_its_parents_blocks_and_pages(source: BlockSource) -> None:
-    """They are no memory of the child's and are not counted there; what is given back of them, and
-    a parent's file that ends there, changes nothing."""
+    """They are not counted there, and what is given back of them changes nothing."""
     file = source.open_file(FOUR)
     filled(source).release()
     inherited = filled(source)

@@ -58,8 +58,7 @@ def test_a_finalizer_does_no_request_itself() -> None:
 
 
 def test_dropping_an_ended_file_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After close or abort there is nothing to warn of, to abort or to remember; nor of a file
-    whose constructor raised."""
+    """Nothing to warn of, abort or remember; nor of a file whose constructor raised."""
     raised, pool, before = list[object](), LazyPool(), set(_unsettled)
     monkeypatch.setattr(sys, "unraisablehook", raised.append)
     world = World(pool)

@@ -12,6 +12,7 @@ from magic_committer.stores.base import (
 )
 from magic_committer.upload import PartLedger, capacity, part_bytes
 from magic_committer.upload.ledger import copied_part_bytes
+from tests.promises.hands import raises
 
 TiB = 1024**4
 
@@ -64,14 +65,11 @@ def fill(ledger: PartLedger, count: int) -> None:
 
 @pytest.mark.parametrize("uniform", [False, True])
 def test_the_walk_to_the_last_part(uniform: bool) -> None:
-    """A file of the greatest length has 10,000 parts that add up; one byte more is refused, and
-    the refusal changes nothing."""
+    """10,000 parts that add up; one byte more is refused, which changes nothing."""
     ledger = PartLedger(8 * MiB, uniform=uniform)
     longest = capacity(8 * MiB, uniform=uniform)
     fill(ledger, longest)
-    with pytest.raises(UploadFailed, match="part 10,001") as caught:
-        ledger.require(1)
-    assert "block_bytes" in caught.value.hint
+    assert "block_bytes" in raises(UploadFailed, ledger.require, 1, match="part 10,001").hint
     for number, size in enumerate(ledger._sizes, 1):
         ledger.stored(Part(number, f'"{number}"', size), None)
     assert sum(part.size for part in ledger.finished()) == ledger.length == longest
@@ -84,10 +82,8 @@ def test_a_missing_part_is_noticed() -> None:
     fill(ledger, 30)
     for number in (1, 3):
         ledger.stored(Part(number, '"e"', 10), None)
-    with pytest.raises(UploadFailed, match=r"\[2\]"):
-        ledger.finished()
-    with pytest.raises(UploadFailed, match="the store answered"):
-        ledger.stored(Part(1, '"e"', 10), None)
+    raises(UploadFailed, ledger.finished, match=r"\[2\]")
+    raises(UploadFailed, ledger.stored, Part(1, '"e"', 10), None, match="the store answered")
 
 
 def test_nothing_comes_after_a_short_part() -> None:
@@ -96,7 +92,5 @@ def test_nothing_comes_after_a_short_part() -> None:
     ledger.add(3)
     ledger.hand_out()
     ledger.add(1)
-    with pytest.raises(ValueError, match="after the last"):
-        ledger.hand_out()
-    with pytest.raises(ValueError, match="room"):
-        ledger.add(100)
+    raises(ValueError, ledger.hand_out, match="after the last")
+    raises(ValueError, ledger.add, 100, match="room")

@@ -30,6 +30,7 @@ from magic_committer.stores.base import Checksum, FileSlice, Part, objects
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.upload import FileState, TextUpload, UploadStream, blocks
 from magic_committer.upload.sender import FAST_PART_SECONDS
+from tests.promises.hands import raises
 from tests.unit.uploading import BLOCK, LazyPool, World, failing, need_names, options
 
 
@@ -54,9 +55,7 @@ def world(pool: Pool) -> World:
 def test_what_is_written_is_what_is_published(
     world: World, monkeypatch: pytest.MonkeyPatch, seed: int, checksum: Any
 ) -> None:
-    """A file written in pieces of any size, with checksums that go on at any byte, has the same
-    bytes, length and checksum once it is completed, in parts that are full but for the last, and is
-    not there before; no memory is left. SHA has no checksum of the whole."""
+    """In pieces of any size: bytes, length, checksum, full parts; not there before its close."""
     if checksum in ("CRC32C", "CRC64NVME"):
         pytest.importorskip("awscrt")
     draw = random.Random(seed)
@@ -91,8 +90,7 @@ BUFFERS: list[Any] = [
 
 
 def test_any_buffer_is_taken_in_its_own_order() -> None:
-    """Buffers of every format and layout are written as ``bytes()`` of them, in C order: numpy's in
-    Fortran order, broadcast and of records, too."""
+    """As ``bytes()`` of it, in C order: numpy's in Fortran order, broadcast and of records, too."""
     numpy = pytest.importorskip("numpy")
     arrays = [
         numpy.asfortranarray(numpy.arange(12, dtype=">i4").reshape(3, 4)),
@@ -144,16 +142,14 @@ def test_a_small_write_sees_each_end_of_its_file(
     else:
         getattr(stream, by)()
     length = stream.length
-    with pytest.raises(error):
-        stream.write(piece)
+    raises(error, stream.write, piece)
     assert stream.length <= length
     monkeypatch.undo()
     stream.abort()
 
 
 def test_arrays_without_bytes_are_refused_and_harm_nothing(world: World) -> None:
-    """Times of numpy give no buffer, objects only their addresses: a TypeError that says what to
-    do, and the file goes on. A released view is Python's own ValueError."""
+    """A TypeError says what to do, and the file goes on; a released view is a ValueError."""
     numpy = pytest.importorskip("numpy")
     times = numpy.zeros(3, dtype="M8[s]")
     released = memoryview(b"gone")
@@ -164,8 +160,7 @@ def test_arrays_without_bytes_are_refused_and_harm_nothing(world: World) -> None
         for kind in ("O", [("a", "i4"), ("b", "O")]):
             with pytest.raises(WrongType, match=r"ndarray of Python objects.*pickle\.dump"):
                 stream.write(numpy.zeros(2, dtype=kind))
-        with pytest.raises(ValueError, match="released"):
-            stream.write(released)
+        raises(ValueError, stream.write, released, match="released")
         stream.write(times.tobytes())
     assert world.published() == times.tobytes()
 
@@ -176,8 +171,7 @@ def test_part_10001_is_refused_at_the_write_that_needs_it() -> None:
     stream = world.open()
     stream.write(bytes(10_000))
     for late in (lambda: stream.write(b"2"), stream.close):
-        with pytest.raises(UploadFailed, match="part 10,001"):
-            late()
+        raises(UploadFailed, late, match="part 10,001")
     world.assert_nothing_left()
 
 
@@ -185,8 +179,7 @@ def test_part_10001_is_refused_at_the_write_that_needs_it() -> None:
 
 
 def test_create_is_sent_at_open_and_not_waited_for() -> None:
-    """Opening and filling less than a block waits for nothing; the first full block waits for
-    Create, then asks the hook, then sends."""
+    """The first full block waits for Create, then asks the hook, then sends."""
     order: list[str] = []
     world = World(LazyPool())
     world.store.before = lambda request: order.append(request.verb)
@@ -214,8 +207,7 @@ class Stopwatch(SystemClock):
 def test_no_more_parts_are_in_flight_than_allowed_and_useful(
     in_flight: int, part_seconds: float
 ) -> None:
-    """Beside the block that fills ``parts_in_flight`` parts are being sent, and no more; two, once
-    the store has taken a part faster than a third would be worth."""
+    """``parts_in_flight`` beside the block that fills; two, where a part is taken fast."""
     world, clock = World(LazyPool(), options(parts_in_flight=in_flight)), Stopwatch()
 
     def takes(request: Request) -> None:
@@ -241,8 +233,7 @@ def test_no_more_parts_are_in_flight_than_allowed_and_useful(
 def test_a_failed_part_surfaces_and_leaves_nothing(
     world: World, part: int, error: StoreError
 ) -> None:
-    """Whichever of six parts fails: the next write or close raises UploadFailed with the store's
-    error as its cause, close says it again, and the upload is aborted."""
+    """Whichever it is: UploadFailed by the next write or close, and the upload is aborted."""
     world.store.before = failing(error, "put_part", part)
     stream = world.open()
     with pytest.raises(UploadFailed, match=f"part {part} of s3://bucket/table/file") as caught:
@@ -252,27 +243,22 @@ def test_a_failed_part_surfaces_and_leaves_nothing(
     assert caught.value.__cause__ is error
     assert stream.state is FileState.FAILED
     for _ in range(2):
-        with pytest.raises(UploadFailed):
-            stream.close()
+        raises(UploadFailed, stream.close)
     assert stream.closed
     world.assert_nothing_left()
 
 
 def test_a_failed_part_shows_at_the_very_next_write() -> None:
-    """The write after the one that sent the bad part raises, though its own block is not full; and
-    so does the close, through a wrapper that looks before it closes."""
+    """Though its block is not full; and at the close of a wrapper that looks first."""
     world = World()
     world.store.before = failing(Unanswered("no reply"), "put_part", 1)
     stream = world.open()
     text = io.TextIOWrapper(stream, write_through=True)
     text.write("x" * BLOCK)
-    with pytest.raises(UploadFailed):
-        text.write("y")
+    raises(UploadFailed, text.write, "y")
     assert not stream.closed
-    with pytest.raises(UploadFailed):
-        text.close()
-    with pytest.raises(ValueError, match="closed"):
-        stream.write(b"1")
+    raises(UploadFailed, text.close)
+    raises(ValueError, stream.write, b"1", match="closed")
     world.assert_nothing_left()
 
 
@@ -282,8 +268,7 @@ def test_a_failed_create_shows_at_the_next_call(call: Callable[[UploadStream], o
     world = World()
     world.store.before = failing(InvalidRequest("no such bucket"), "create_upload")
     stream = world.open()
-    with pytest.raises(UploadFailed, match="no such bucket"):
-        call(stream)
+    raises(UploadFailed, call, stream, match="no such bucket")
     assert world.store.requests["abort_upload"] == 0
     world.assert_nothing_left()
 
@@ -294,8 +279,7 @@ def test_a_failed_create_shows_at_the_next_call(call: Callable[[UploadStream], o
 def test_a_hook_that_raises_ends_the_file(
     world: World, hook: str, at: int, error: BaseException
 ) -> None:
-    """What the first or a later call of it raises comes out as it is (from the answer to Create as
-    the cause of UploadFailed), and the upload that exists by then is aborted."""
+    """What any call of it raises comes out, as it is or as the cause; the upload is aborted."""
     at = at if hook == "before_block" else 1
     calls = []
 
@@ -325,8 +309,7 @@ def test_a_hook_may_abort_the_file_itself() -> None:
         raise RuntimeError("fenced")
 
     stream = world.open(before_block=fence)
-    with pytest.raises(RuntimeError, match="fenced"):
-        stream.write(bytes(BLOCK))
+    raises(RuntimeError, stream.write, bytes(BLOCK), match="fenced")
     assert stream.state is FileState.ABORTED
     stream.close()
     world.assert_nothing_left()
@@ -339,24 +322,21 @@ def test_a_hook_may_abort_the_file_itself() -> None:
     ids=str,
 )  # fmt: skip
 def test_a_wrong_answer_of_the_store_fails_the_file(wrong: dict[str, Any]) -> None:
-    """A store that answers another part, size or checksum than was sent, or no ETag, is not
-    believed."""
+    """Another part, size or checksum than was sent, or no ETag, is not believed."""
     world = World(options=options(checksum="CRC32"))
     world.store.after = lambda request, answer: (
         answer._replace(**wrong) if request.verb == "put_part" else None
     )
     stream = world.open()
     stream.write(b"bytes")
-    with pytest.raises(UploadFailed, match="the store answered"):
-        stream.close()
+    raises(UploadFailed, stream.close, match="the store answered")
     world.assert_nothing_left()
 
 
 def test_a_full_disk_fails_the_file(tmp_path: Path) -> None:
     """If a block can neither stay in memory nor go to disk, the write says so."""
     world = World(options=options(buffer_bytes_max=0, buffer_dir=str(tmp_path / "missing")))
-    with pytest.raises(UploadFailed, match="buffer_dir"):
-        world.open().write(b"x")
+    raises(UploadFailed, world.open().write, b"x", match="buffer_dir")
     world.assert_nothing_left()
 
 
@@ -374,8 +354,7 @@ def test_abort_leaves_nothing_at_every_stage(world: World, length: int) -> None:
     assert stream.state is FileState.ABORTED
     assert world.store.requests["abort_upload"] == 1
     world.assert_nothing_left()
-    with pytest.raises(ValueError, match="closed"):
-        stream.write(b"x")
+    raises(ValueError, stream.write, b"x", match="closed")
 
 
 @pytest.mark.parametrize(
@@ -437,8 +416,7 @@ def test_an_abort_that_fails_is_told(world: World, caplog: pytest.LogCaptureFixt
 
 @pytest.mark.parametrize("fails", ["the body", "a part"])
 def test_an_abort_that_fails_too_is_a_note_on_what_failed(fails: str) -> None:
-    """The body's exception comes out of ``with``, UploadFailed out of a close, with the abort's
-    failure as a note; ``abort`` tries again."""
+    """The abort's failure is a note on what comes out; ``abort`` tries again."""
     world = World()
 
     def before(request: Request) -> None:
@@ -475,9 +453,7 @@ class Discarding(MemoryStore):
 def test_memory_is_bounded_by_the_formula(
     pieces: tuple[int, ...] | bytes, monkeypatch: pytest.MonkeyPatch, request: Any
 ) -> None:
-    """With as many parts in flight as may be, a stream's peak is at most
-    ``block_bytes * (parts_in_flight + 2)``, beside what the caller holds itself: bytes that are
-    written again and again, or new ones, wherever the parts begin and end."""
+    """``block_bytes * (parts_in_flight + 2)``, beside what the caller holds itself."""
     # On the heap, where tracemalloc sees it; large blocks have pages of their own otherwise.
     monkeypatch.setattr(blocks, "_memory", lambda size: memoryview(bytearray(size)))
     block, in_flight = 1 << 20, 3
@@ -498,8 +474,7 @@ def test_memory_is_bounded_by_the_formula(
 
 
 def test_one_thread_with_many_open_files_never_waits_for_itself(tmp_path: Path) -> None:
-    """Fifty files open at once on a budget of two blocks: what does not fit waits on disk, memory
-    stays within the budget, every file is right, and no disk is left in use."""
+    """Fifty on a budget of two blocks: what does not fit waits on disk, and is right."""
     budget = 2 * BLOCK
     limits = options(buffer_bytes_max=budget, buffer_dir=str(tmp_path))
     world = World(LazyPool(), limits)
@@ -520,8 +495,7 @@ def test_one_thread_with_many_open_files_never_waits_for_itself(tmp_path: Path) 
 def test_a_file_on_disk_is_the_same_and_leaves_nothing(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    """With ``buffer="disk"`` the bytes are the same, and no block's file survives any end, also
-    where files need names."""
+    """No block's file survives any end, also where files need names."""
     need_names(monkeypatch)
     world.options = options(buffer="disk", buffer_dir=str(tmp_path))
     data = random.Random(0).randbytes(4 * BLOCK + 11)
@@ -553,15 +527,12 @@ def test_it_says_what_it_is() -> None:
     stream.flush()
     assert repr(stream) == "<UploadStream s3://bucket/table/file open 4 bytes>"
     for wrong in (stream.read, stream.fileno, stream.truncate, lambda: stream.seek(0)):
-        with pytest.raises(io.UnsupportedOperation):
-            wrong()
-    with pytest.raises(TypeError, match="does not travel"):
-        pickle.dumps(stream)
+        raises(io.UnsupportedOperation, wrong)
+    raises(TypeError, pickle.dumps, stream, match="does not travel")
     stream.close()
     assert repr(stream) == "<UploadStream s3://bucket/table/file pending 4 bytes>"
     for late in (lambda: stream.write(b"x"), stream.flush, stream.tell):
-        with pytest.raises(ValueError, match="closed file"):
-            late()
+        raises(ValueError, late, match="closed file")
     with pytest.raises(ValueError, match="closed file"), stream:
         pass
 
@@ -596,8 +567,7 @@ def test_text_that_is_aborted_or_cannot_be_encoded_publishes_nothing(
 
 @pytest.mark.parametrize("call", ["write", "a large write", "close", "text"])
 def test_a_second_thread_inside_a_file_is_told_at_once(call: str) -> None:
-    """While one thread waits for a part, another one's call raises, and the file has failed: what
-    both wrote could not be whole."""
+    """The file has failed: what both wrote could not be whole."""
     world = World(ThreadPool(2), options=options(parts_in_flight=1))
     stream, may_end = world.open("a"), threading.Event()
     text = TextUpload(stream)
@@ -623,10 +593,8 @@ def test_a_second_thread_inside_a_file_is_told_at_once(call: str) -> None:
     }
     while not stream._inside:
         pass
-    with pytest.raises(UploadFailed, match=r"two threads at once.*a file of its own"):
-        calls[call]()
+    raises(UploadFailed, calls[call], match=r"two threads at once.*a file of its own")
     may_end.set()
     thread.join(60)
-    with pytest.raises(UploadFailed, match="two threads at once"):
-        stream.close()
+    raises(UploadFailed, stream.close, match="two threads at once")
     world.assert_nothing_left()

@@ -1,16 +1,29 @@
-"""`RowCheck`: what one accepted upload must be, before anything becomes visible. Pure."""
+"""What one accepted upload must be (`RowCheck`), and how the spool gives them."""
 
 from __future__ import annotations
 
 import tracemalloc
+from collections import Counter
 from contextlib import nullcontext
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from msgspec import structs
 
 import magic_committer as mc
-from magic_committer.commit.sets import EXTRA_PART_BYTES, ReadyUpload, RowCheck, from_pending
+from magic_committer.commit import sets as loading
+from magic_committer.commit.sets import (
+    EXTRA_PART_BYTES,
+    SPREAD_SETS,
+    LoadedSet,
+    ReadyUpload,
+    RowCheck,
+    Spool,
+    Uploads,
+    from_pending,
+    pack,
+)
 from magic_committer.commit.uploads import UploadName, became
 from magic_committer.errors import FormatError
 from magic_committer.hadoop.documents import (
@@ -24,6 +37,7 @@ from magic_committer.hadoop.paths import Destination, java_uri, waiting_path
 from magic_committer.protocol.record import USUAL_TERMS, StartedJob
 from magic_committer.stores.base import PART_NUMBER_MAX, ObjectInfo
 from magic_committer.testing import memory_store
+from tests.promises.hands import raises
 
 UUID = "0" * 32
 DEST = Destination.parse("s3://bucket/t")
@@ -99,9 +113,8 @@ def test_a_key_that_is_taken_as_it_is_stands_for_itself_only() -> None:
                 task.open(name).close()
         for upload in s3.open_uploads():
             s3.drop_upload(upload.upload_id)
-        with pytest.raises(mc.CommitRefused) as raised:
-            job._committer().commit_job(accept=["t/a.csv"])
-        assert [problem.partition(":")[0] for problem in raised.value.problems] == ["t/b.csv"]
+        raised = raises(mc.CommitRefused, job._committer().commit_job, accept=["t/a.csv"])
+        assert [problem.partition(":")[0] for problem in raised.problems] == ["t/b.csv"]
 
 
 HERE = Destination.parse("file:///data/t")
@@ -186,10 +199,74 @@ def test_sizes_that_cannot_be_are_refused_with_little_memory(sizes: str) -> None
     hostile = pending(sizes)
     tracemalloc.start()
     try:
-        with pytest.raises(mc.FormatError) as refused:
-            from_pending(hostile, "t/x.pending")
+        refused = raises(mc.FormatError, from_pending, hostile, "t/x.pending")
         assert tracemalloc.get_traced_memory()[1] < LITTLE
     finally:
         tracemalloc.stop()
-    assert str(refused.value).startswith("t/x.pending: extraData.magic-committer.part-bytes: ")
-    assert len(str(refused.value)) < 200
+    assert str(refused).startswith("t/x.pending: extraData.magic-committer.part-bytes: ")
+    assert len(str(refused)) < 200
+
+
+def spooled(spool: Spool, *sizes: int) -> list[LoadedSet]:
+    accepted = []
+    for task, files in enumerate(sizes):
+        made = [ReadyUpload(f"t/{task}/{n}", "id", "token") for n in range(files)]
+        packed = pack(made, {"counters": {f"task {task}": 1}})
+        place = spool.append(packed), len(packed)
+        key = f"{task}.pendingset"
+        accepted.append(LoadedSet(key, "", str(task), "a", "u", 0.0, files, files, *place))
+    spool.accepted = accepted
+    return accepted
+
+
+def directories(sets: Uploads) -> list[str]:
+    return [upload.key.rpartition("/")[0] for uploads, _ in sets for upload in uploads]
+
+
+def test_neighbours_are_of_different_tasks() -> None:
+    """S3 limits the requests of each prefix, and the files of a task often share one."""
+    with Spool() as spool:
+        spooled(spool, *[10] * 20)
+        found = directories(spool.uploads())
+    assert Counter(found) == {f"t/{task}": 10 for task in range(20)}
+    assert all(one != two for one, two in pairwise(found))
+
+
+@pytest.mark.parametrize("sizes", [(), (1,), (3, 0, 5), (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)])
+def test_every_upload_and_every_statistic_is_given_once(sizes: tuple[int, ...]) -> None:
+    """Sets of different sizes, empty ones too, are mixed, and nothing is lost or given twice."""
+    with Spool() as spool:
+        sets = spooled(spool, *sizes)
+        keys = Counter(upload.key for uploads, _ in spool.uploads() for upload in uploads)
+        told = Counter(name for _, said in spool.uploads() for name in said["counters"])
+        named = [(one.key, one.upload_id, one.token) for one in spool.named()]
+        assert named == [one[:3] for two in sets for one in spool.read(two)[0]]
+        (last,) = spooled(spool, 1)  # behind what was read
+        assert spool.read(last)[1] == {"counters": {"task 0": 1}}
+    assert keys == {f"t/{task}/{n}": 1 for task, files in enumerate(sizes) for n in range(files)}
+    assert told == {f"task {task}": 1 for task in range(len(sizes))}
+
+
+def test_large_sets_are_unpacked_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory holds one large set, or a few small ones."""
+    read: list[int] = []
+    real = Spool.read
+
+    def noting(self: Spool, loaded: LoadedSet) -> Any:
+        read.append(loaded.packed_bytes)
+        return real(self, loaded)
+
+    monkeypatch.setattr(Spool, "read", noting)
+    with Spool() as spool:
+        sets = spooled(spool, *[50] * 20, 100)
+        monkeypatch.setattr(loading, "SPREAD_BYTES_MAX", sets[0].packed_bytes + 50)
+        most = 0
+        for _, _ in spool.uploads():
+            most, read[:] = max(most, len(read)), []
+    assert 1 < most <= SPREAD_SETS
+    with Spool() as spool:
+        sets = spooled(spool, *[50] * 5)
+        monkeypatch.setattr(loading, "SPREAD_BYTES_MAX", 10)
+        for _, _ in spool.uploads():
+            assert len(read) == 1
+            read.clear()

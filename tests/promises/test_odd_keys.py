@@ -1,19 +1,22 @@
-"""Keys that a store cannot hold, or cannot list: refused where the file is opened, and once more
-before the decision. A job that has one is never stuck."""
+"""Odd keys: those that no store holds are refused; those of other programs are data (I7)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 import magic_committer as mc
 from magic_committer.commit import probe
 from magic_committer.errors import InvalidRequest, PermissionDenied, Unanswered
-from magic_committer.options import Track
+from magic_committer.options import Mode, Track
 from magic_committer.runtime.components import Runtime
+from magic_committer.stores.base import ObjectStore, objects
 from magic_committer.stores.memory import MemoryStore, Request
-from tests.promises.hands import DEST, raises, raising, remains, visible, write
+from magic_committer.stores.s3 import S3Store
+from tests.promises.hands import DEST, committed_task, raises, raising, remains, visible, write
+from tests.servers import make_bucket, moto_options, moto_server
 
 LONG = "a" * 256
 ELEMENT_TOO_LONG = InvalidRequest("key too long", status=400, code="KeyTooLongError")
@@ -21,9 +24,7 @@ ELEMENT_TOO_LONG = InvalidRequest("key too long", status=400, code="KeyTooLongEr
 
 @pytest.fixture
 def files(s3: MemoryStore) -> Iterator[MemoryStore]:
-    """A store whose keys are paths of files, as versitygw answers: it takes the upload and its
-    parts, and cannot make the file. In a directory that is not there it finds nothing, whatever the
-    name."""
+    """A store of files, as versitygw: it takes any upload, and cannot make a long name."""
 
     def file_backed(request: Request) -> None:
         elements = request.key.split("/")
@@ -54,9 +55,7 @@ def files(s3: MemoryStore) -> Iterator[MemoryStore]:
         (f"{LONG}/x.csv", "s3"),
     ],
 )
-def test_a_name_that_the_store_cannot_hold_is_refused_when_it_is_opened(
-    files: MemoryStore, name: str, track: Track
-) -> None:
+def test_a_name_that_is_too_long_is_refused(files: MemoryStore, name: str, track: Track) -> None:
     """PathError before the upload is created. The job's UUID and the `.pending` count."""
     task = mc.start(DEST, track=track).task("1")
     with pytest.raises(mc.PathError, match=r"cannot hold .* has \d+ bytes\. A store that keeps"):
@@ -163,3 +162,83 @@ def test_what_listings_cannot_carry_is_refused(s3: MemoryStore, character: str) 
     ):
         raises(mc.PathError, ask)
     assert not s3.requests
+
+
+STRANGE = ("/x", "//y", "/dt=1//z", "dt=1//", "dt=1//z", "dt=1///z")
+"""Below a destination: empty elements at the beginning, in the middle, at the end, and two."""
+HIDDEN = ("/_x", "/.y", "dt=1//_z", "_x//z")
+"""The same, below an element that readers pass over."""
+
+
+@pytest.fixture(params=["t/", ""])
+def prefix(request: pytest.FixtureRequest) -> str:
+    """Of the destination: a directory, or the whole bucket."""
+    return str(request.param)
+
+
+def run(prefix: str, mode: Mode, bucket: str = "bucket", **terms: Any) -> mc.JobReport:
+    job = mc.start(f"s3://{bucket}/{prefix}", mode=mode, **terms)
+    committed_task(job, "1", {"dt=1/new.csv": b"new"})
+    return job.commit()
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_fail_sees_keys_with_empty_elements(s3: MemoryStore, prefix: str, name: str) -> None:
+    """Such a key is data: mode ``fail`` is refused and names it, mode ``replace`` deletes it."""
+    s3.put_object(prefix + name, b"old")
+    assert f"e.g. {prefix}{name}." in str(raises(mc.DestinationExists, run, prefix, "fail"))
+    assert s3.keys() == (prefix + name,)
+    assert run(prefix, "replace").state == "absent"
+    assert s3.keys() == (f"{prefix}_SUCCESS", f"{prefix}dt=1/new.csv")
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_hidden_stays_hidden_beside_an_empty_one(s3: MemoryStore, prefix: str, name: str) -> None:
+    """Also beside an empty element; an object of the destination's own name is not below it."""
+    keys = {prefix + name, prefix} - {""}
+    for key in keys:
+        s3.put_object(key, b"not data")
+    assert run(prefix, "fail").outcome == "committed"
+    assert run(prefix, "replace").outcome == "committed"
+    assert keys < set(s3.keys())
+
+
+def test_an_empty_marker_with_an_empty_element_is_no_data(s3: MemoryStore, prefix: str) -> None:
+    """A directory marker of no bytes is no data, and one with bytes is: whatever its elements."""
+    s3.put_object(f"{prefix}a//")
+    s3.put_object(f"{prefix}b/")
+    assert run(prefix, "fail").outcome == "committed"
+    s3.put_object(f"{prefix}b/", b"old")
+    run(prefix, "replace")
+    assert set(s3.keys()) == {prefix + name for name in ("_SUCCESS", "a//", "dt=1/new.csv")}
+
+
+@pytest.mark.parametrize("mode", ["fail_partitions", "replace_partitions"])
+def test_a_partition_is_its_exact_directory(s3: MemoryStore, mode: Mode) -> None:
+    """By partition, ``dt=1//z`` is not directly in ``dt=1/``: it is left, and not in the way."""
+    s3.put_object("t/dt=1//z", b"other partition")
+    s3.put_object("t//dt=1/z", b"other partition")
+    assert run("t/", mode).outcome == "committed"
+    assert set(s3.keys()) >= {"t/dt=1//z", "t//dt=1/z", "t/dt=1/new.csv"}
+
+
+@pytest.fixture(scope="module")
+def moto() -> Iterator[str]:
+    with moto_server() as url:
+        yield url
+
+
+def test_a_real_client_keeps_empty_elements(moto: str, prefix: str) -> None:
+    """Over HTTP too: listed, refused by ``fail``, deleted by ``replace``."""
+    bucket = "bucket" if prefix else "bucket-root"
+    make_bucket(moto, bucket)
+    way = moto_options(moto)
+    store: ObjectStore = S3Store(bucket, way)
+    for name in STRANGE:
+        store.put(prefix + name, b"old")
+    raises(mc.DestinationExists, mc.start, f"s3://{bucket}/{prefix}", mode="fail", s3=way)
+    run(prefix, "replace", bucket, s3=way)
+    assert [one.key for one in objects(store, "")] == [
+        f"{prefix}_SUCCESS",
+        f"{prefix}dt=1/new.csv",
+    ]
