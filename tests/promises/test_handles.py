@@ -177,6 +177,16 @@ def test_attributes_reach_the_object(s3: MemoryStore) -> None:
     assert born.metadata["magic-committer-token"].startswith(job.job.uuid)
 
 
+def test_one_name_twice_in_a_task_is_refused_at_open(s3: MemoryStore) -> None:
+    """The second file of a name is refused at once; an aborted one may be written again."""
+    with mc.write(DEST) as job:
+        with pytest.raises(ZeroDivisionError), job.open("a.csv"):
+            raise ZeroDivisionError
+        write(job)
+        raises(mc.PathError, job.open, "a.csv", match="already")
+    assert visible(s3) == {"t/a.csv": b"1"}
+
+
 def test_keys_that_are_too_long_for_the_control_objects_are_refused(s3: MemoryStore) -> None:
     """A control key over 1,024 bytes fails at open, where it can still be mended."""
     with mc.write(DEST) as job, pytest.raises(mc.PathError, match=r"1,?024"):
