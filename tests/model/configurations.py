@@ -18,7 +18,7 @@ from tests.model.programs import terms
 from tests.model.promises import Promised
 from tests.model.scene import J1, J2, Scene
 from tests.model.search import Actor, Configuration
-from tests.model.store import GHOST
+from tests.model.store import DEST, GHOST
 
 Actors = tuple[Actor, ...]
 Maker = Callable[[Scene], Actors]
@@ -56,19 +56,13 @@ def configuration(
 def _in_the_end(ids: tuple[str, ...], promised: Promised) -> Actors:
     if not ids:
         return ()
-    recoveries = tuple(
-        Actor(f"end {id[:1]}", programs.recover(id), _jobs(id, promised), after=True, faulty=False)
-        for id in ids
-    )
-    cleanup = Actor(
-        "cleanup", programs.clean(), (*promised.jobs, "any"), after=True, hour_later=True,
-        faulty=False,
-    )  # fmt: skip
-    return (*recoveries, cleanup)
-
-
-def _jobs(job_id: str, promised: Promised) -> tuple[str, ...]:
-    return (job_id,) if job_id in promised.jobs else promised.jobs
+    last: dict[str, Any] = {"after": True, "faulty": False}
+    recoveries: Actors = ()
+    for name in ids:
+        uuids = (name,) if name in promised.jobs else promised.jobs
+        recoveries = (*recoveries, Actor(f"end {name[0]}", programs.recover(name), uuids, **last))
+    every = (*promised.jobs, "any")
+    return (*recoveries, Actor("cleanup", programs.clean(), every, hour_later=True, **last))
 
 
 def actor(name: str, job: StartedJob, program: Program, **options: Any) -> Actor:
@@ -93,14 +87,16 @@ def _done(
 ) -> tuple[StartedJob, list[TaskCommit]]:
     """A running job with one committed task for each file."""
     job = scene.start(terms(**what), uuid)
-    tasks = (
-        scene.task(job, f"a{number}", f"t{number}", file, named=named)
-        for number, file in enumerate(files)
-    )
-    return job, list(tasks)
+    tasks = enumerate(files)
+    return job, [scene.task(job, f"a{n}", f"t{n}", file, named=named) for n, file in tasks]
 
 
-def _start_later(name: str, what: Any, uuid: str, job_id: str | None = None, **how: Any) -> Actor:
+def _waiting(name: str, uuid: str = J1) -> Actor:
+    """An attempt that waits until its job is started."""
+    return Actor(name, programs.attempt(None, name, driver="driver"), (uuid,))
+
+
+def _starts(name: str, what: Any, uuid: str, job_id: str | None = None, **how: Any) -> Actor:
     return Actor(name, programs.drive(what, job_id=job_id, **how), (uuid,), uuid)
 
 
@@ -111,10 +107,7 @@ def _start_later(name: str, what: Any, uuid: str, job_id: str | None = None, **h
 def attempts(scene: Scene) -> Actors:
     """A whole job with two attempts of its task, and a recovery in the end."""
     names = ("a0", "a1")
-    tasks = tuple(
-        Actor(name, programs.attempt(None, name, driver="driver"), (J1,)) for name in names
-    )
-    return (_start_later("driver", terms(), J1, attempts=names), *tasks)
+    return (_starts("driver", terms(), J1, attempts=names), *map(_waiting, names))
 
 
 def _beside_recovery(scene: Scene, *names: str) -> Actors:
@@ -139,9 +132,8 @@ def attempt_beside_recovery(scene: Scene) -> Actors:
 @configuration()
 def setup(scene: Scene) -> Actors:
     """A whole job that is aborted, beside a recovery that takes it for dead."""
-    drives = _start_later("driver", terms(), J1, aborts=True)
-    task = Actor("a0", programs.attempt(None, "a0", driver="driver"), (J1,))
-    return drives, task, Actor("recovery", programs.recover(J1), (J1,))
+    drives = _starts("driver", terms(), J1, aborts=True)
+    return drives, _waiting("a0"), Actor("recovery", programs.recover(J1), (J1,))
 
 
 @configuration(faults=0)
@@ -253,8 +245,8 @@ def replace(scene: Scene) -> Actors:
     scene.object("old")
     scene.object("_SUCCESS", b"")
     job, results = _done(scene, mode="replace")
-    drives = _commits("driver", job, results)
-    return drives, _operator(job), _neighbour(programs.overwrite("old"))
+    neighbour = _neighbour(programs.overwrite("old"))
+    return _commits("driver", job, results), _operator(job), neighbour
 
 
 @configuration()
@@ -328,32 +320,20 @@ def partition_rivals(scene: Scene) -> Actors:
 
 def _append_beside(
     scene: Scene, mode: str, replaced: tuple[str, ...], appended: tuple[str, ...], old: str = ""
-) -> tuple[Actors, StartedJob]:
+) -> Actors:
     """A job that replaces data, and an append whose tasks are done."""
     if old:
         scene.object(old)
     one, replaces = _done(scene, replaced, J1, mode=mode, marks=False)
     two, appends = _done(scene, appended, J2, marks=False)
-    return (_commits("replace", one, replaces), _commits("append", two, appends)), two
+    return _commits("replace", one, replaces), _commits("append", two, appends)
 
 
 @configuration(ends=BOTH)
 def append_beside_replace(scene: Scene) -> Actors:
     """A job that replaces the whole destination, and an append of two files that may publish, and
     end, at any moment of it."""
-    return _append_beside(scene, "replace", ("z",), ("x", "y"), "z-old")[0]
-
-
-def _behind(verb: str, suffix: str) -> Callable[[Any], bool]:
-    """Whether a request comes behind one of a kind."""
-    seen: list[Any] = []
-
-    def is_behind(sent: Any) -> bool:
-        if sent.verb == verb and sent.key.endswith(suffix):
-            seen.append(sent)
-        return bool(seen) and sent is not seen[-1]
-
-    return is_behind
+    return _append_beside(scene, "replace", ("z",), ("x", "y"), "z-old")
 
 
 @configuration(ends=BOTH)
@@ -362,26 +342,27 @@ def late_attempt_beside_replace(scene: Scene) -> Actors:
     scene.object("z-old")
     one, replaces = _done(scene, ("z",), J1, mode="replace", marks=False)
     two = scene.start(terms(marks=False), J2)
-    late = _attempt(two, "a0", file="x")
-    whole = scene.store
-    result = scene.task(two, "a0", file="x")
-    scene.store = whole
-    stands = scene.goes(late, _behind("put", ".pendingset"))
-    return _commits("replace", one, replaces), _commits("append", two, [result]), stands
+    before, stored = scene.store, two.paths.pendingset("a0").removeprefix(DEST.prefix)
+    result = scene.task(two, "a0")
+    scene.store = before
+    late = scene.goes(
+        _attempt(two, "a0"), lambda sent: sent.verb == "head" and stored in scene.store
+    )
+    return _commits("replace", one, replaces), _commits("append", two, [result]), late
 
 
 @configuration(faults=0, ends=BOTH)
 def append_beside_partition_replace(scene: Scene) -> Actors:
     """A job that replaces two partitions, and an append that writes into both."""
     both = ("p/x", "q/y")
-    return _append_beside(scene, "replace_partitions", both, both, "p/x-old")[0]
+    return _append_beside(scene, "replace_partitions", both, both, "p/x-old")
 
 
 @configuration(ends=("given",), promised=Promised(jobs=(J1,)))
 def withdrawn(scene: Scene) -> Actors:
     """A `fail` job of a given id that finds data, and an attempt that attached to it by name."""
     scene.object("old")
-    drives = _start_later("driver", terms("fail"), J1, "given")
+    drives = _starts("driver", terms("fail"), J1, "given")
     return drives, Actor("a0", programs.attempt(None, "a0", attached="given"), (J1,))
 
 
@@ -446,7 +427,7 @@ def id_used_again(scene: Scene) -> Actors:
     return (
         actor("abort", first, programs.abort(first, forgets=True)),
         _attempt(first, "zombie", content="cut"),
-        Actor("driver", programs.drive(what, job_id="given"), (J2,), J2),
+        _starts("driver", what, J2, "given"),
     )
 
 
@@ -458,9 +439,8 @@ def id_swept_twice(scene: Scene) -> Actors:
     first = scene.start(what, J1, "given")
     scene.task(first, "a0")
     sweeps = tuple(actor(name, first, programs.abort(first)) for name in ("s1", "s2"))
-    drives = Actor("driver", programs.drive(what, ("a0",), "given"), (J2,), J2)
-    task = Actor("a0", programs.attempt(None, "a0", driver="driver"), (J2,))
-    return (*sweeps, drives, task)
+    drives = _starts("driver", what, J2, "given", attempts=("a0",))
+    return (*sweeps, drives, _waiting("a0", J2))
 
 
 # Streams ------------------------------------------------------------------------------------------

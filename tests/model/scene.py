@@ -68,10 +68,9 @@ class Scene:
 
     def forget(self, job: StartedJob) -> None:
         """As if the job had not been started yet: its tasks were faster than it."""
-        record = job.paths.record.removeprefix(DEST.prefix)
-        gone = (record, f"{GHOST}fate {job.uuid}")
-        self.store = {key: held for key, held in self.store.items() if key not in gone}
+        gone = (job.paths.record.removeprefix(DEST.prefix), f"{GHOST}fate {job.uuid}")
         self.store = {
             key: held._replace(decided=False, by="") if isinstance(held, Object) else held
             for key, held in self.store.items()
+            if key not in gone
         }
