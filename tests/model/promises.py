@@ -15,7 +15,6 @@ from tests.model.store import (
     GHOST,
     SUCCESS,
     UPLOAD,
-    Ledger,
     Marker,
     Object,
     Plan,
@@ -219,7 +218,7 @@ def _neighbours(promised: Promised, before: Store, after: Store, uuids: tuple[st
     if not uuids:
         return ""
     for key, held in before.items():
-        if not isinstance(held, Object) or isinstance(held.body, Ledger | Marker):
+        if not isinstance(held, Object) or isinstance(held.body, Marker):
             continue
         if held.body.uuid in uuids or after.get(key) == held:
             continue

@@ -19,7 +19,6 @@ from magic_committer.commit.sets import from_pending, is_tombstone
 from magic_committer.errors import StoreError
 from magic_committer.hadoop.documents import decode_pending, decode_pendingset, decode_success
 from magic_committer.hadoop.paths import Destination
-from magic_committer.protocol.ledger import Ledger as StoredLedger
 from magic_committer.protocol.plan import Plan as StoredPlan
 from magic_committer.protocol.record import JOB_METADATA, TOKEN_METADATA, JobRecord
 from magic_committer.stores.memory import MemoryStore, Request
@@ -42,7 +41,6 @@ class Data(NamedTuple):
     uuid: str
     token: str
     content: str
-    etag: str = ""
 
 
 class Control(NamedTuple):
@@ -53,14 +51,15 @@ class Control(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What one try wants decided. ``files``: keys and tokens, where its sets were stored;
-    ``deletes``: key, ETag and token of what is to be replaced; ``partitions``: those of a job by
-    partition. An announcement names nothing but partitions."""
+    """What one try wants decided, by its ``nonce``. ``files``: keys and tokens, where its sets were
+    stored; ``deletes``: key, ETag and token of what is to be replaced; ``partitions``: those of a
+    job by partition. An announcement names nothing but partitions."""
 
     uuid: str
+    nonce: str
     files: tuple[tuple[str, str], ...]
-    deletes: tuple[tuple[str, str, str], ...] = ()
-    partitions: tuple[str, ...] = ()
+    deletes: tuple[tuple[str, str, str], ...]
+    partitions: tuple[str, ...]
 
 
 class Record(NamedTuple):
@@ -68,23 +67,15 @@ class Record(NamedTuple):
 
     uuid: str
     state: str
-    nonce: str
-    mode: str = "append"
-    plan: str = ""
-    outcome: str = ""
+    mode: str
+    plan: str
+    outcome: str
 
 
 class Marker(NamedTuple):
-    """`_SUCCESS`: whose it is."""
+    """What all jobs share: `_SUCCESS`, and whose it is; a stream's ledger, which is nobody's."""
 
     uuid: str
-
-
-class Ledger(NamedTuple):
-    """Of a streaming query: the last batch that is published, and who may publish the next."""
-
-    done: int | None
-    claim: str = ""
 
 
 class Object(NamedTuple):
@@ -245,7 +236,7 @@ class World:
     def _decoded(self, store: Store, key: str, raw: StoredBytes, uuid: str) -> Any:
         body, name = b"".join(raw.pieces), key.rpartition("/")[2]
         if is_data(key):
-            data = _data(raw.attributes.metadata, body.decode(), raw.etag)
+            data = _data(raw.attributes.metadata, body.decode())
             self._tokens[key, raw.etag] = data.token
             return data
         if key == SUCCESS:
@@ -255,7 +246,7 @@ class World:
             record = JobRecord.decode(body, DEST.prefix + key)
             plan = record.plan.key.removeprefix(DEST.prefix) if record.plan else ""
             state, mode = str(record.state), record.terms.mode
-            return Record(record.uuid, state, record.nonce, mode, plan, record.outcome)
+            return Record(record.uuid, state, mode, plan, record.outcome)
         if name.startswith("_plan-"):
             return self._plan(store, key, StoredPlan.decode(body, key))
         if name.endswith(".pendingset"):
@@ -265,8 +256,7 @@ class World:
         if name.endswith(".pending"):
             return Control(uuid, (_file(decode_pending(body, key)),))
         if key.startswith("__magic_stream/"):
-            ledger = StoredLedger.decode(body, key)
-            return Ledger(ledger.done, ledger.claim.uuid if ledger.claim else "")
+            return Marker("")
         return Control(uuid)
 
     def _plan(self, store: Store, key: str, plan: StoredPlan) -> Plan:
@@ -275,12 +265,12 @@ class World:
         files = tuple(file for held in sets if held is not None for file in held.body.files)
         gone = ((ref.key.removeprefix(DEST.prefix), ref.etag) for ref in plan.deletes)
         deletes = tuple((key, etag, self._tokens.get((key, etag), "")) for key, etag in gone)
-        return Plan(plan.uuid, files, deletes, tuple(plan.partitions))
+        return Plan(plan.uuid, plan.nonce, files, deletes, tuple(plan.partitions))
 
 
-def _data(metadata: Mapping[str, str], content: str, etag: str = "") -> Data:
+def _data(metadata: Mapping[str, str], content: str) -> Data:
     mark = metadata.get(TOKEN_METADATA, "")
-    return Data(mark.partition(".")[0], mark, content, etag)
+    return Data(mark.partition(".")[0], mark, content)
 
 
 def _entry(store: Store, body: Any, raw: Any, by: str, late: bool) -> Object:
@@ -307,7 +297,9 @@ def _remember(store: Store, record: Record, after: dict[str, Any]) -> None:
     after[f"{GHOST}fate {record.uuid}"] = (*fate, state)
     if state == "committing" and record.plan:
         held = store.get(record.plan)
-        after[f"{GHOST}plan {record.uuid}"] = held.body if held else Plan(record.uuid, ())
+        after[f"{GHOST}plan {record.uuid}"] = (
+            held.body if held else Plan(record.uuid, "", (), (), ())
+        )
     if state == "completed" and not store.get(CLOCK + " stands"):
         after[CLOCK] = store.get(CLOCK, 0) + 1
     if state in ("running", "completed"):
