@@ -45,9 +45,9 @@ class Result:
 
     def __str__(self) -> str:
         lines = "".join(f"\n  {number:>2} {line}" for number, line in enumerate(self.trace, 1))
-        turns = f"{'all' if self.whole else 'to'} {self.turns} turns"
-        counts = f"{self.states:,} states, {self.nodes:,} nodes, {turns}"
-        return f"{self.violation or 'no violation'} ({counts}){lines}"
+        how = "" if self.violation else "all " if self.whole else "to "
+        counts = f"{self.states:,} states, {self.nodes:,} nodes, {how}{self.turns} turns"
+        return f"{_short(self.violation) or 'no violation'} ({counts}){lines}"
 
 
 def _short(text: str) -> str:
