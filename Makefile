@@ -43,8 +43,8 @@ docs:  ## Build the documentation site into site/, with every link checked
 simulate: venv  ## Run seeded schedules of the production code: RUNS=3000, or one: SEED=7
 	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS))
 
-search: venv  ## Search the protocol's core over all interleavings
-	@$(BIN)/python -m tests.model
+search: venv  ## Search the production code over all interleavings of few changes of turn: TURNS=2
+	@$(BIN)/python -m tests.model --turns $(or $(TURNS),2)
 
 compare: venv  ## Try every committer against every property; a schedule for each no: ONLY=magic WRITE=1
 	@$(BIN)/python -m tools.lifeline $(BIN)/python -m tests.properties $(if $(ONLY),--only '$(ONLY)') $(if $(WRITE),--write)

@@ -1,8 +1,8 @@
 """What is searched: small separate configurations, each around one part of the protocol.
 
-Each is made for a set of rules to leave out; with none left out it must be without violation. Most
-start from a store where the job is running and its tasks are done: what leads there is searched in
-``attempts`` and ``setup``.
+With the library as it is each must be without violation; `rules` are taken away in some of them.
+Most start from a store where the job is running and its tasks are done: what leads there is
+searched in ``attempts`` and ``setup``.
 """
 
 from __future__ import annotations
@@ -11,488 +11,462 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tests.model.actors.driver import abort as abort_job
-from tests.model.actors.driver import driver, start_and_commit
-from tests.model.actors.job import LEDGER, Accepted, Job
-from tests.model.actors.others import adopter, batch, operator, overwriter, recovery, uploader
-from tests.model.actors.task import aborting, alive, attached, attempt, closer, committing, late
+from magic_committer.protocol.record import StartedJob, TaskCommit
+from tests.model import programs
+from tests.model.processes import Program
+from tests.model.programs import terms
 from tests.model.promises import Promised
-from tests.model.scenery import (
-    Entries,
-    actor,
-    committer,
-    file_closed,
-    in_the_end,
-    objects,
-    started,
-    task_done,
-    tasks_done,
-)
+from tests.model.scene import J1, J2, Scene
 from tests.model.search import Actor, Configuration
-from tests.model.store import GHOST, SUCCESS, Data, Ledger, Marker
+from tests.model.store import DEST, GHOST
 
-Without = frozenset[str]
 Actors = tuple[Actor, ...]
-Two = tuple[tuple[Job, Job], Actors, Entries]
+Maker = Callable[[Scene], Actors]
 
-CONFIGURATIONS: dict[str, Callable[[Without], Configuration]] = {}
-OLD = Data("", "", "old")
+CONFIGURATIONS: dict[str, Callable[[], Configuration]] = {}
+BOTH = (J1, J2)
 
 
 def configuration(
-    *, faults: int = 1, promised: Promised | None = None, ends: bool = True, two: bool = False,
-    forgetful: bool = False, costly: bool = False, denials: bool = False, **terms: Any,
-) -> Callable[[Callable[[Any], tuple[Any, ...]]], None]:  # fmt: skip
-    """Enter a configuration of one job under its function's name. The function gives the actors
-    around the job, and the store to begin with; its recovery and a cleanup come in the end, if it
-    ``ends``. ``terms``: of the job. ``two``: of two jobs, which the function makes, and gives
-    first."""
+    *, name: str = "", faults: int = 1, ends: tuple[str, ...] = (J1,),
+    promised: Promised | None = None, forgetful: bool = False, costly: bool = False,
+    denials: bool = False,
+) -> Callable[[Maker], Maker]:  # fmt: skip
+    """Enter a configuration, under its function's name if it has none. The function fills the store
+    and gives the actors; a recovery by each id in ``ends``, and a cleanup, come in the end."""
 
-    def enter(function: Callable[[Any], tuple[Any, ...]]) -> None:
-        name = function.__name__.replace("_", " ")
+    def enter(function: Maker) -> Maker:
+        told_name = name or function.__name__.replace("_", " ")
 
-        def made(without: Without) -> Configuration:
-            job = Job(**terms, without=without)
-            jobs, actors, store = function(without) if two else ((job,), *function(job))
+        def made() -> Configuration:
+            scene = Scene(forgetful=forgetful, costly=costly)
+            actors = function(scene)
+            told = promised or Promised(jobs=tuple(one for one in ends if len(one) == 32))
             return Configuration(
-                name, (*actors, *(in_the_end(*jobs) if ends else ())), store, faults,
-                forgetful=forgetful, costly=costly, denials=denials,
-                promised=promised or Promised(jobs=tuple(job.uuid for job in jobs)),
+                told_name, (*actors, *_in_the_end(ends, told)), scene.store, faults,
+                forgetful=forgetful, costly=costly, denials=denials, promised=told,
             )  # fmt: skip
 
-        CONFIGURATIONS[name] = made
+        CONFIGURATIONS[told_name] = made
+        return function
 
     return enter
 
 
-def of_two(**how: Any) -> Callable[[Callable[[Without], Two]], None]:
-    """The same of two jobs, which the function makes."""
-    return configuration(two=True, **how)
+def _in_the_end(ids: tuple[str, ...], promised: Promised) -> Actors:
+    if not ids:
+        return ()
+    last: dict[str, Any] = {"after": True, "faulty": False}
+    recoveries: Actors = ()
+    for name in ids:
+        uuids = (name,) if name in promised.jobs else promised.jobs
+        recoveries = (*recoveries, Actor(f"end {name[0]}", programs.recover(name), uuids, **last))
+    every = (*promised.jobs, "any")
+    return (*recoveries, Actor("cleanup", programs.clean(), every, hour_later=True, **last))
 
 
-def _recovering(job: Job) -> Actor:
-    return actor("recovery", job, partial(recovery, job, "recovery"))
+def actor(name: str, job: StartedJob, program: Program, **options: Any) -> Actor:
+    return Actor(name, program, (job.uuid,), **options)
 
 
-def _attempt(job: Job, name: str, **how: Any) -> Actor:
-    return actor(name, job, partial(attempt, job, name, **how))
+def _recovery(job: StartedJob) -> Actor:
+    return actor("recovery", job, programs.recover(job.id))
 
 
-def _lists(job: Job, name: str = "driver") -> Actor:
-    """A driver that commits from a listing."""
-    return committer(name, job, ())
+def _commits(name: str, job: StartedJob, results: list[TaskCommit] | None = None) -> Actor:
+    """A driver whose tasks are done; one that lists, without results."""
+    return actor(name, job, programs.commit(job, results))
+
+
+def _attempt(job: StartedJob, name: str, **how: Any) -> Actor:
+    return actor(name, job, programs.attempt(job, name, **how))
+
+
+def _done(
+    scene: Scene, files: tuple[str, ...] = ("x",), uuid: str = J1, named: bool = True, **what: Any
+) -> tuple[StartedJob, list[TaskCommit]]:
+    """A running job with one committed task for each file."""
+    job = scene.start(terms(**what), uuid)
+    tasks = enumerate(files)
+    return job, [scene.task(job, f"a{n}", f"t{n}", file, named=named) for n, file in tasks]
+
+
+def _waiting(name: str, uuid: str = J1) -> Actor:
+    """An attempt that waits until its job is started."""
+    return Actor(name, programs.attempt(None, name, driver="driver"), (uuid,))
+
+
+def _starts(name: str, what: Any, uuid: str, job_id: str | None = None, **how: Any) -> Actor:
+    return Actor(name, programs.drive(what, job_id=job_id, **how), (uuid,), uuid)
 
 
 # One job ------------------------------------------------------------------------------------------
 
 
 @configuration(forgetful=True)
-def attempts(job: Job) -> tuple[Actors, Entries]:
+def attempts(scene: Scene) -> Actors:
     """A whole job with two attempts of its task, and a recovery in the end."""
     names = ("a0", "a1")
-    drives = actor("driver", job, partial(driver, job, "driver", (names,)))
-    return (drives, *(_attempt(job, name, driver="driver") for name in names)), {}
+    return (_starts("driver", terms(), J1, attempts=names), *map(_waiting, names))
 
 
-def _beside_recovery(job: Job, *names: str) -> tuple[Actors, Entries]:
-    drives = actor("driver", job, partial(driver, job, "driver", (names,), starts=False))
-    return (drives, *(_attempt(job, one) for one in names), _recovering(job)), started(job)
+def _beside_recovery(scene: Scene, *names: str) -> Actors:
+    what = terms(marks=False)
+    job = scene.start(what)
+    drives = actor("driver", job, programs.drive(what, names, job=job))
+    return (drives, *(_attempt(job, one) for one in names), _recovery(job))
 
 
-@configuration(faults=0, forgetful=True, marks=False)
-def attempts_beside_recovery(job: Job) -> tuple[Actors, Entries]:
+@configuration(faults=0, forgetful=True)
+def attempts_beside_recovery(scene: Scene) -> Actors:
     """Two attempts of a task, and a recovery that takes the job for dead at any moment."""
-    return _beside_recovery(job, "a0", "a1")
-
-
-@configuration(forgetful=True, marks=False)
-def attempt_beside_recovery(job: Job) -> tuple[Actors, Entries]:
-    """The same with one attempt, and faults."""
-    return _beside_recovery(job, "a0")
-
-
-@configuration()
-def setup(job: Job) -> tuple[Actors, Entries]:
-    """A whole job that is aborted, beside a recovery that takes it for dead."""
-    drives = actor("driver", job, partial(driver, job, "driver", (), ends="abort"))
-    return (drives, _attempt(job, "a0", driver="driver"), _recovering(job)), {}
-
-
-@configuration(faults=0, accept="listing", marks=False)
-def two_drivers(job: Job) -> tuple[Actors, Entries]:
-    """Two drivers on one job that is committed from a listing, and two attempts of its task."""
-    done, _ = task_done(job, "a0")
-    return (_lists(job, "d1"), _lists(job, "d2"), _attempt(job, "a1")), {**started(job), **done}
-
-
-@configuration()
-def rivals(job: Job) -> tuple[Actors, Entries]:
-    """Two drivers that have the same messages."""
-    store, accepted = tasks_done(job)
-    return (committer("d1", job, accepted), committer("d2", job, accepted)), store
+    return _beside_recovery(scene, "a0", "a1")
 
 
 @configuration(forgetful=True)
-def recoveries(job: Job) -> tuple[Actors, Entries]:
-    """A driver, and a recovery that may begin at any moment."""
-    store, accepted = tasks_done(job, ("x", "y"))
-    return (committer("driver", job, accepted), _recovering(job)), store
+def attempt_beside_recovery(scene: Scene) -> Actors:
+    """The same with one attempt, and faults."""
+    return _beside_recovery(scene, "a0")
 
 
 @configuration()
-def other_attempt(job: Job) -> tuple[Actors, Entries]:
+def setup(scene: Scene) -> Actors:
+    """A whole job that is aborted, beside a recovery that takes it for dead."""
+    drives = _starts("driver", terms(), J1, aborts=True)
+    return drives, _waiting("a0"), Actor("recovery", programs.recover(J1), (J1,))
+
+
+@configuration(faults=0)
+def two_drivers(scene: Scene) -> Actors:
+    """Two drivers on one job that is committed from a listing, and two attempts of its task."""
+    job = scene.start(terms(accept="listing", marks=False))
+    scene.task(job, "a0")
+    return _commits("d1", job), _commits("d2", job), _attempt(job, "a1")
+
+
+@configuration()
+def rivals(scene: Scene) -> Actors:
+    """Two drivers that have the same messages."""
+    job, results = _done(scene)
+    return _commits("d1", job, results), _commits("d2", job, results)
+
+
+@configuration(forgetful=True)
+def recoveries(scene: Scene) -> Actors:
+    """A driver, and a recovery that may begin at any moment."""
+    job, results = _done(scene, ("x", "y"))
+    return _commits("driver", job, results), _recovery(job)
+
+
+@configuration()
+def other_attempt(scene: Scene) -> Actors:
     """A driver of messages, where another attempt is committed that it did not accept: its input
     was cut short, or it was slower."""
-    done, message = task_done(job, "a0")
-    other, _ = task_done(job, "a1", content="cut")
-    actors = (committer("driver", job, (message,)), _recovering(job))
-    return actors, {**started(job), **done, **other}
+    job = scene.start(terms())
+    message = scene.task(job, "a0")
+    scene.task(job, "a1", content="cut")
+    return _commits("driver", job, [message]), _recovery(job)
 
 
 @configuration()
-def abort(job: Job) -> tuple[Actors, Entries]:
+def abort(scene: Scene) -> Actors:
     """A driver that commits beside one that aborts."""
-    store, accepted = tasks_done(job, ("x", "y"))
-    aborts = actor("aborter", job, partial(abort_job, job, "aborter", may_remove=False))
-    return (committer("driver", job, accepted), aborts), store
+    job, results = _done(scene, ("x", "y"))
+    aborts = actor("aborter", job, programs.abort(job, undisturbed=False))
+    return _commits("driver", job, results), aborts
 
 
-@configuration(accept="listing")
-def opened_by_path(job: Job) -> tuple[Actors, Entries]:
+@configuration()
+def opened_by_path(scene: Scene) -> Actors:
     """A process that only closes a file, and one that only says that the driver lives, beside an
     abort."""
-    aborts = actor("driver", job, partial(abort_job, job, "driver"))
-    closes = actor("closer", job, partial(closer, job, "a0"))
-    return (aborts, closes, actor("alive", job, partial(alive, job))), started(job)
+    job = scene.start(terms(accept="listing", track="s3"))
+    aborts = actor("driver", job, programs.abort(job))
+    closes = actor("closer", job, programs.close(job, "a0"))
+    return aborts, closes, actor("alive", job, programs.alive(job))
 
 
-@configuration(accept="listing", marks=False)
-def closed_too_late(job: Job) -> tuple[Actors, Entries]:
+@configuration()
+def closed_too_late(scene: Scene) -> Actors:
     """A process that opens a path by name when its attempt was committed, beside the job's commit:
     closing the file never goes well."""
-    done, _ = task_done(job, "a0")
-    closes = actor("closer", job, partial(closer, job, "a0", "y", "lost"))
-    return (_lists(job), closes), {**started(job), **done}
+    job = scene.start(terms(accept="listing", track="s3", marks=False))
+    scene.task(job, "a0")
+    return _commits("driver", job), actor("closer", job, programs.close(job, "a0", "y", "lost"))
 
 
-@configuration(accept="listing", marks=False)
-def two_handles(job: Job) -> tuple[Actors, Entries]:
+@configuration()
+def two_handles(scene: Scene) -> Actors:
     """A driver that lists, and two handles on one attempt: one commits it, one aborts it."""
-    store, file = file_closed(job)
-    commits = actor("commits", job, partial(committing, job, "a0", "t", (file,)))
-    aborts = actor("aborts", job, partial(aborting, job, "a0", "t"))
-    return (_lists(job), commits, aborts), {**started(job), **store}
+    job = scene.start(terms(accept="listing", track="s3", marks=False))
+    commits = actor("commits", job, programs.handle(job, "a0", commits=True))
+    commits = scene.goes(commits, lambda sent: sent.verb == "list")  # its only file is closed
+    aborts = actor("aborts", job, programs.handle(job, "a0", commits=False))
+    return _commits("driver", job), commits, aborts
 
 
 @configuration(denials=True)
-def refused_after_unanswered(job: Job) -> tuple[Actors, Entries]:
+def refused_after_unanswered(scene: Scene) -> Actors:
     """A driver whose writes of the record may be refused when they were not answered: a token
     expires between two tries of the store's adapter."""
-    store, accepted = tasks_done(job)
-    return (committer("driver", job, accepted),), store
+    job, results = _done(scene)
+    return (_commits("driver", job, results),)
 
 
-@configuration(faults=0, costly=True, accept="listing", marks=False)
-def costly_aborts(job: Job) -> tuple[Actors, Entries]:
+@configuration(faults=0, costly=True)
+def costly_aborts(scene: Scene) -> Actors:
     """A job committed from a listing, its attempt and a recovery, on a store where the abort of an
     upload that was completed takes the object."""
-    return (_lists(job), _attempt(job, "a0"), _recovering(job)), started(job)
+    job = scene.start(terms(accept="listing", marks=False))
+    return _commits("driver", job), _attempt(job, "a0"), _recovery(job)
 
 
-@configuration(costly=True, marks=False)
-def costly_recoveries(job: Job) -> tuple[Actors, Entries]:
+@configuration(costly=True)
+def costly_recoveries(scene: Scene) -> Actors:
     """A driver and a recovery on such a store."""
-    store, accepted = tasks_done(job)
-    return (committer("driver", job, accepted), _recovering(job)), store
+    job, results = _done(scene, marks=False)
+    return _commits("driver", job, results), _recovery(job)
 
 
 # Conflict modes and reverts -----------------------------------------------------------------------
 
 
-def _operator(job: Job) -> Actor:
-    return actor("operator", job, partial(operator, job, "operator"))
+def _operator(job: StartedJob) -> Actor:
+    return actor("operator", job, programs.revert(job))
 
 
-def _neighbour(program: Callable[..., Any], key: str) -> Actor:
-    return Actor("neighbour", partial(program, key), faulty=False)
+def _neighbour(program: Program) -> Actor:
+    return Actor("neighbour", program, faulty=False)
 
 
-@configuration(mode="replace")
-def replace(job: Job) -> tuple[Actors, Entries]:
+@configuration()
+def replace(scene: Scene) -> Actors:
     """A job that replaces data, an operator who reverts it, another program that rewrites a key."""
-    store, accepted = tasks_done(job)
-    old = objects({"old": OLD, SUCCESS: Marker("", 0, "old")})
-    drives = committer("driver", job, accepted)
-    return (drives, _operator(job), _neighbour(overwriter, "old")), {**store, **old}
+    scene.object("old")
+    scene.object("_SUCCESS", b"")
+    job, results = _done(scene, mode="replace")
+    neighbour = _neighbour(programs.overwrite("old"))
+    return _commits("driver", job, results), _operator(job), neighbour
 
 
-@configuration(accept="listing")
-def revert(job: Job) -> tuple[Actors, Entries]:
+@configuration()
+def revert(scene: Scene) -> Actors:
     """A job committed from a listing, its slow attempt, and an operator who reverts it."""
-    done, _ = task_done(job, "a0", "t0", "y")
-    return (_lists(job), _operator(job), _attempt(job, "a1")), {**started(job), **done}
+    job = scene.start(terms(accept="listing"))
+    scene.task(job, "a0", "t0", "y")
+    return _commits("driver", job), _operator(job), _attempt(job, "a1")
 
 
-@configuration(promised=Promised(contested=True, overwrites=False), mode="fail", named=False)
-def conflict(job: Job) -> tuple[Actors, Entries]:
+@configuration(promised=Promised(jobs=(J1,), contested=True, overwrites=False))
+def conflict(scene: Scene) -> Actors:
     """A job of mode `fail`, and another program that writes one of its two keys."""
-    store, accepted = tasks_done(job, ("x", "y"))
-    return (committer("driver", job, accepted), _neighbour(overwriter, "y")), store
-
-
-def _jobs(
-    without: Without, modes: tuple[str, str], marks: bool = False, **terms: Any
-) -> tuple[Job, Job]:
-    one, two = (
-        Job(name, name, mode=mode, marks=marks, without=without, **terms)
-        for name, mode in zip(("j1", "j2"), modes, strict=True)
-    )
-    return one, two
-
-
-UUIDS = ("j1", "j2")
-ALONE = Promised(jobs=(), alone=UUIDS)
-"""A job that yields to the other leaves the tasks' work, which was there before it: no I4 here."""
+    job, results = _done(scene, ("x", "y"), named=False, mode="fail")
+    return _commits("driver", job, results), _neighbour(programs.overwrite("y"))
 
 
 def _starting(
-    jobs: tuple[Job, Job],
-    files: tuple[tuple[str, ...], tuple[str, ...]] = (("x",), ("x",)),
-    old: str = "",
-) -> Two:
+    modes: tuple[str, str], files: tuple[tuple[str, ...], tuple[str, ...]], old: str, marks: bool,
+    scene: Scene,
+) -> Actors:  # fmt: skip
     """Two jobs that start at once, whose tasks are done: one for each of their files."""
-    store: Entries = objects({old: OLD}) if old else {}
+    if old:
+        scene.object(old)
     actors: Actors = ()
-    for job, mine in zip(jobs, files, strict=True):
-        messages: Accepted = ()
-        for number, file in enumerate(mine):
-            done, message = task_done(job, f"a{number}", f"t{number}", file)
-            store |= done
-            messages = (*messages, message)
-        program = partial(start_and_commit, job, messages)
-        actors = (*actors, actor(f"d{job.id[1:]}", job, program))
-    return jobs, actors, store
+    for uuid, mode, mine in zip(BOTH, modes, files, strict=True):
+        job = scene.start(terms(marks=marks), uuid)  # a task does not ask for the mode
+        tasks = enumerate(mine)
+        results = [scene.task(job, f"a{uuid[0]}{n}", f"t{n}", file) for n, file in tasks]
+        scene.forget(job)
+        program = programs.start_and_commit(terms(mode, marks=marks), results)
+        actors = (*actors, Actor(f"d{uuid[0]}", program, (uuid,), uuid))
+    return actors
 
 
-@of_two(promised=ALONE, ends=False)
-def two_fail_jobs(without: Without) -> Two:
-    """Two jobs of mode `fail` that start at once."""
-    return _starting(_jobs(without, ("fail", "fail"), marks=True))
-
-
-@of_two(promised=ALONE, ends=False)
-def two_replace_jobs(without: Without) -> Two:
-    """Two jobs of mode `replace` that start at once."""
-    return _starting(_jobs(without, ("replace", "replace"), marks=True), old="old")
-
-
-@of_two(promised=ALONE, ends=False)
-def replace_beside_replace_partitions(without: Without) -> Two:
-    """One that replaces the whole destination, and one that replaces a partition of it."""
-    return _starting(_jobs(without, ("replace", "replace_partitions"), marks=True), old="old")
-
-
+FAIL, REPLACE = "fail_partitions", "replace_partitions"
 IN_P = (("p/x",), ("p/x",))
-BY_PARTITION = Promised(jobs=UUIDS, alone=UUIDS)
+STARTING: dict[str, tuple[int, tuple[Any, ...]]] = {
+    # Of whole destinations.
+    "two fail jobs": (1, (("fail", "fail"), (("x",), ("x",)), "", True)),
+    "two replace jobs": (1, (("replace", "replace"), (("x",), ("x",)), "old", True)),
+    "replace beside replace partitions": (
+        1, (("replace", REPLACE), (("x",), ("x",)), "old", True),
+    ),
+    # Of the same partition; either may begin and end while the other plans.
+    "two partition replaces": (1, ((REPLACE, REPLACE), IN_P, "p/old", False)),
+    "two partition fails": (1, ((FAIL, FAIL), IN_P, "", False)),
+    "partition fail and replace": (1, ((FAIL, REPLACE), IN_P, "", False)),
+    "partition fail of old": (0, ((FAIL, REPLACE), IN_P, "p/old", False)),
+    # One replaces a partition, the other that one and another; and where they differ.
+    "overlapping partitions": (0, ((REPLACE, REPLACE), (("p/x", "q/x"), ("q/x",)), "p/old", False)),
+    "other partitions": (1, ((REPLACE, FAIL), (("p/x",), ("q/x",)), "p/old", False)),
+}  # fmt: skip
+"""Two jobs that start at once: with how many faults, and `_starting`'s arguments."""
+for _name, (_faults, _what) in STARTING.items():
+    # A job that yields to the other leaves its tasks' work, which was there before it: where
+    # nobody comes in the end, no I4.
+    _ends = BOTH if "partition" in _what[0][0] else ()
+    configuration(
+        name=_name, faults=_faults, ends=_ends, promised=Promised(jobs=_ends, alone=BOTH)
+    )(partial(_starting, *_what))
 
 
-@of_two(promised=BY_PARTITION)
-def two_partition_replaces(without: Without) -> Two:
-    """Two jobs that replace the same partition; either may begin and end while the other plans."""
-    modes = ("replace_partitions", "replace_partitions")
-    return _starting(_jobs(without, modes), IN_P, "p/old")
-
-
-@of_two(promised=BY_PARTITION)
-def two_partition_fails(without: Without) -> Two:
-    """Two jobs that want the same partition empty."""
-    return _starting(_jobs(without, ("fail_partitions", "fail_partitions")), IN_P)
-
-
-@of_two(promised=BY_PARTITION)
-def partition_fail_and_replace(without: Without) -> Two:
-    """A job that wants a partition empty, and one that replaces it."""
-    return _starting(_jobs(without, ("fail_partitions", "replace_partitions")), IN_P)
-
-
-@of_two(faults=0, promised=BY_PARTITION)
-def partition_fail_of_old(without: Without) -> Two:
-    """The same where the partition holds data."""
-    return _starting(_jobs(without, ("fail_partitions", "replace_partitions")), IN_P, "p/old")
-
-
-@of_two(faults=0, promised=BY_PARTITION)
-def overlapping_partitions(without: Without) -> Two:
-    """Of two jobs one replaces a partition, the other that one and another."""
-    jobs = _jobs(without, ("replace_partitions", "replace_partitions"))
-    return _starting(jobs, (("p/x", "q/x"), ("q/x",)), "p/old")
-
-
-@of_two(promised=BY_PARTITION)
-def other_partitions(without: Without) -> Two:
-    """Two jobs whose partitions differ."""
-    jobs = _jobs(without, ("replace_partitions", "fail_partitions"))
-    return _starting(jobs, (("p/x",), ("q/x",)), "p/old")
-
-
-@configuration(mode="replace_partitions", marks=False)
-def partition_rivals(job: Job) -> tuple[Actors, Entries]:
+@configuration()
+def partition_rivals(scene: Scene) -> Actors:
     """Two drivers of one job by partition that have the same messages."""
-    store, accepted = tasks_done(job, ("p/x",))
-    both = committer("d1", job, accepted), committer("d2", job, accepted)
-    return both, {**store, **objects({"p/old": OLD})}
+    scene.object("p/old")
+    job, results = _done(scene, ("p/x",), mode="replace_partitions", marks=False)
+    return _commits("d1", job, results), _commits("d2", job, results)
 
 
 def _append_beside(
-    without: Without, mode: str, replaced: tuple[str, ...], appended: tuple[str, ...], old: str = ""
-) -> Two:
+    scene: Scene, mode: str, replaced: tuple[str, ...], appended: tuple[str, ...], old: str = ""
+) -> Actors:
     """A job that replaces data, and an append whose tasks are done."""
-    replacing, append = jobs = _jobs(without, (mode, "append"))
-    store, one = tasks_done(replacing, replaced)
-    more, two = tasks_done(append, appended)
-    actors = committer("replace", replacing, one), committer("append", append, two)
-    return jobs, actors, {**store, **more, **(objects({old: OLD}) if old else {})}
+    if old:
+        scene.object(old)
+    one, replaces = _done(scene, replaced, J1, mode=mode, marks=False)
+    two, appends = _done(scene, appended, J2, marks=False)
+    return _commits("replace", one, replaces), _commits("append", two, appends)
 
 
-@of_two()
-def append_beside_replace(without: Without) -> Two:
+@configuration(ends=BOTH)
+def append_beside_replace(scene: Scene) -> Actors:
     """A job that replaces the whole destination, and an append of two files that may publish, and
     end, at any moment of it."""
-    return _append_beside(without, "replace", ("z",), ("x", "y"), "z-old")
+    return _append_beside(scene, "replace", ("z",), ("x", "y"), "z-old")
 
 
-@of_two()
-def late_attempt_beside_replace(without: Without) -> Two:
+@configuration(ends=BOTH)
+def late_attempt_beside_replace(scene: Scene) -> Actors:
     """The same with an attempt of the append that was accepted, and finds out that it is late."""
-    jobs, actors, store = _append_beside(without, "replace", ("z",), ("x",))
-    append = jobs[1]
-    _, stored = task_done(append, "a0", "t0", "x")
-    return jobs, (*actors, actor("late", append, partial(late, append, "a0", stored))), store
+    scene.object("z-old")
+    one, replaces = _done(scene, ("z",), J1, mode="replace", marks=False)
+    two = scene.start(terms(marks=False), J2)
+    before, stored = scene.store, two.paths.pendingset("a0").removeprefix(DEST.prefix)
+    result = scene.task(two, "a0")
+    scene.store = before
+    late = scene.goes(
+        _attempt(two, "a0"), lambda sent: sent.verb == "head" and stored in scene.store
+    )
+    return _commits("replace", one, replaces), _commits("append", two, [result]), late
 
 
-@of_two(faults=0)
-def append_beside_partition_replace(without: Without) -> Two:
+@configuration(faults=0, ends=BOTH)
+def append_beside_partition_replace(scene: Scene) -> Actors:
     """A job that replaces two partitions, and an append that writes into both."""
     both = ("p/x", "q/y")
-    return _append_beside(without, "replace_partitions", both, both, "p/x-old")
+    return _append_beside(scene, "replace_partitions", both, both, "p/x-old")
 
 
-@configuration(mode="fail", given=True)
-def withdrawn(job: Job) -> tuple[Actors, Entries]:
+@configuration(ends=("given",), promised=Promised(jobs=(J1,)))
+def withdrawn(scene: Scene) -> Actors:
     """A `fail` job of a given id that finds data, and an attempt that attached to it by name."""
-    drives = actor("driver", job, partial(driver, job, "driver", ()))
-    return (drives, actor("a0", job, partial(attached, job, "a0"))), objects({"old": OLD})
+    scene.object("old")
+    drives = _starts("driver", terms("fail"), J1, "given")
+    return drives, Actor("a0", programs.attempt(None, "a0", attached="given"), (J1,))
 
 
 # Neighbours ---------------------------------------------------------------------------------------
 
 
-def _two_markers(without: Without, clock_stands: bool) -> Two:
-    first, second = jobs = _jobs(without, ("append", "append"), marks=True)
-    store, one = tasks_done(first)
-    done, other = task_done(second)
-    order = {GHOST + "order": (("j1", "running"),), GHOST + "clock stands": clock_stands}
-    begins = actor("d2", second, partial(start_and_commit, second, (other,)))
-    return jobs, (committer("d1", first, one), begins), {**store, **done, **order}
+def _two_markers(scene: Scene, clock_stands: bool) -> Actors:
+    one, first = _done(scene, ("x",), J1)
+    two = scene.start(terms(), J2)
+    other = scene.task(two, "a0", "t0", "x")
+    scene.forget(two)
+    order = {GHOST + "order": ((J1, "running"),), GHOST + "clock stands": clock_stands}
+    scene.store = {**scene.store, **order}
+    begins = Actor("d2", programs.start_and_commit(terms(), [other]), (J2,), J2)
+    return _commits("d1", one, first), begins
 
 
-@of_two()
-def two_markers(without: Without) -> Two:
+@configuration(ends=BOTH)
+def two_markers(scene: Scene) -> Actors:
     """A job beside one that is started before or after it completes; a second passes with each."""
-    return _two_markers(without, clock_stands=False)
+    return _two_markers(scene, clock_stands=False)
 
 
-@of_two()
-def two_markers_in_a_second(without: Without) -> Two:
+@configuration(ends=BOTH)
+def two_markers_in_a_second(scene: Scene) -> Actors:
     """The same within one second."""
-    return _two_markers(without, clock_stands=True)
+    return _two_markers(scene, clock_stands=True)
 
 
-@configuration(named=False)
-def foreign_upload(job: Job) -> tuple[Actors, Entries]:
+@configuration()
+def foreign_upload(scene: Scene) -> Actors:
     """Another program uploads into the directory while a job is swept."""
-    store, accepted = tasks_done(job)
-    return (committer("driver", job, accepted), _neighbour(uploader, "z")), store
+    job, results = _done(scene, named=False)
+    return _commits("driver", job, results), _neighbour(programs.upload("z"))
 
 
 # Its uploads have names that nobody can attribute: I4 is not promised of them.
-@configuration(faults=0, promised=Promised(jobs=()), ends=False, accept="listing", named=False)
-def adoption(job: Job) -> tuple[Actors, Entries]:
+@configuration(faults=0, promised=Promised(jobs=()), ends=())
+def adoption(scene: Scene) -> Actors:
     """A job whose files have names of the user's is aborted; a zombie of it; an operator who takes
     what lies there for a Hadoop job's."""
-    adopts = partial(adopter, job, "adopter", job.without)
-    zombie = partial(attempt, job, "zombie", content="cut")
-    actors = (
-        actor("driver", job, partial(abort_job, job, "driver")),
+    job = scene.start(terms(accept="listing"))
+    zombie = programs.attempt(job, "zombie", content="cut", named=False)
+    return (
+        actor("driver", job, programs.abort(job)),
         actor("zombie", job, zombie, faulty=False),
-        Actor("adopter", adopts, (job.uuid, "adopted"), faulty=False),
+        Actor("adopter", programs.adopt(job.id), (job.uuid, "adopted"), faulty=False),
     )
-    return actors, started(job)
 
 
 # One id, two runs ---------------------------------------------------------------------------------
 
-
-def _runs(without: Without) -> tuple[Job, Job]:
-    terms: dict[str, Any] = {"accept": "listing", "given": True, "without": without}
-    return Job("j", "run1", **terms), Job("j", "run2", **terms)
+RUNS = Promised(jobs=BOTH)
 
 
-@of_two()
-def id_used_again(without: Without) -> Two:
+@configuration(ends=("given",), promised=RUNS)
+def id_used_again(scene: Scene) -> Actors:
     """An id is given to a second run when the first is aborted and its closed record was taken away
     by an operator who was wrong: a zombie of it lives."""
-    first, second = jobs = _runs(without | {"a given id stays closed"})
-    actors = (
-        actor("abort", first, partial(abort_job, first, "abort")),
+    what = terms(accept="listing")
+    first = scene.start(what, J1, "given")
+    return (
+        actor("abort", first, programs.abort(first, forgets=True)),
         _attempt(first, "zombie", content="cut"),
-        actor("driver", second, partial(driver, second, "driver", ())),
+        _starts("driver", what, J2, "given"),
     )
-    return jobs, actors, started(first)
 
 
-@of_two()
-def id_swept_twice(without: Without) -> Two:
+@configuration(ends=("given",), promised=RUNS)
+def id_swept_twice(scene: Scene) -> Actors:
     """An aborted run of a given id is swept by two; then the id is given to a second run, whose
     task has the name that the first one's had."""
-    first, second = jobs = _runs(without)
-    done, _ = task_done(first, "a0")
-    gone = not first.keeps("a given id stays closed")
-    sweeps = (
-        actor(name, first, partial(abort_job, first, name, may_remove=gone))
-        for name in ("s1", "s2")
-    )
-    drives = actor("driver", second, partial(driver, second, "driver", (("a0",),)))
-    actors = (*sweeps, drives, _attempt(second, "a0", driver="driver"))
-    return jobs, actors, {**started(first), **done}
+    what = terms(accept="listing")
+    first = scene.start(what, J1, "given")
+    scene.task(first, "a0")
+    sweeps = tuple(actor(name, first, programs.abort(first)) for name in ("s1", "s2"))
+    drives = _starts("driver", what, J2, "given", attempts=("a0",))
+    return (*sweeps, drives, _waiting("a0", J2))
 
 
 # Streams ------------------------------------------------------------------------------------------
 
 
-def _stream(without: Without) -> Two:
-    first, second = jobs = _jobs(without, ("append", "append"), batch=1)
-    store: Entries = objects({LEDGER: Ledger(0)})
+def _stream(scene: Scene) -> Actors:
     actors: Actors = ()
-    for number, (job, other) in enumerate(((first, second), (second, first)), 1):
-        done, message = task_done(job)
-        store |= done
-        run = f"run{number}"
-        actors = (*actors, Actor(run, partial(batch, job, run, (other,), (message,)), UUIDS))
-    return jobs, actors, store
+    for number, uuid in enumerate(BOTH, 1):
+        job = scene.start(terms(marks=False), uuid)
+        message = scene.task(job, f"a{number}")
+        scene.forget(job)
+        run = programs.start_and_commit(terms(marks=False), [message], batch=programs.BATCH)
+        actors = (*actors, Actor(f"run{number}", run, BOTH, uuid))
+    return actors
 
 
-ONCE = Promised(jobs=UUIDS, once=UUIDS)
+ONCE = Promised(jobs=BOTH, once=BOTH)
 
 
-@of_two(promised=ONCE)
-def stream(without: Without) -> Two:
+@configuration(promised=ONCE, ends=BOTH)
+def stream(scene: Scene) -> Actors:
     """Two runs of one batch of a streaming query."""
-    return _stream(without)
+    return _stream(scene)
 
 
-@of_two(faults=0, promised=ONCE)
-def stream_recovered(without: Without) -> Two:
+@configuration(faults=0, promised=ONCE, ends=BOTH)
+def stream_recovered(scene: Scene) -> Actors:
     """The same, and a recovery of the first run beside them."""
-    jobs, actors, store = _stream(without)
-    return jobs, (*actors, _recovering(jobs[0])), store
+    return (*_stream(scene), Actor("recovery", programs.recover(J1), (J1,)))

@@ -2,69 +2,75 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from tests.model.actors.job import LEDGER
+from magic_committer.errors import NotFound
+from magic_committer.runtime.components import Runtime
 from tests.model.configurations import CONFIGURATIONS
 from tests.model.search import Actor, Configuration, Search
-from tests.model.store import UNANSWERED, Get, Ledger, Object, Put
+from tests.nightly import NIGHTLY
 
-NOTHING: frozenset[str] = frozenset()
+BOUNDS: tuple[tuple[int | None, int | None], ...] = ((None, 1), (0, 2))
+if NIGHTLY:
+    BOUNDS = ((None, 2), (0, None))
+"""Of each search: faults (None: those of its configuration), and changes of turn (None: all)."""
+STATES_MAX = 1_000_000
+"""Where it stops, at night: some 1 GB."""
 
 
+@pytest.mark.parametrize(("faults", "turns"), BOUNDS)
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_no_promise_is_broken(name: str) -> None:
-    """All interleavings of the configuration, with its faults, keep I1 to I10; and histories that
-    were merged into one state act alike ever after."""
-    search = Search(CONFIGURATIONS[name](NOTHING))
-    result = search.run()
+def test_no_promise_is_broken(name: str, faults: int | None, turns: int | None) -> None:
+    """All interleavings of the configuration, of so many changes of turn, with its faults and
+    without, keep I1 to I10."""
+    result = Search(CONFIGURATIONS[name](), faults, turns).run(STATES_MAX)
     assert not result.violation, str(result)
-    assert result.states > 100
-    assert search.check_merging()
 
 
-def count(times: int) -> Any:
-    """Adds one to the ledger, without looking whether somebody was faster."""
-    for _ in range(times):
-        found = yield Get(LEDGER)
-        reply = yield Put(LEDGER, Ledger(found.body.done + 1))
-        if reply is UNANSWERED:
-            return "unknown"
-    return "stuck" if found.body.done + 1 < 2 else "done"
+KEY = "t/_count/n"
 
 
-def two_counters(faults: int) -> Configuration:
-    """Two of them; the second to end is "stuck" if an addition was lost."""
-    store = {LEDGER: Object(Ledger(0), 0, "before")}
-    actors = tuple(Actor(name, lambda: count(1), ("j1",)) for name in ("c1", "c2"))
-    return Configuration("counters", actors, store, faults)
+def count(runtime: Runtime) -> str:
+    """Adds one, without looking whether somebody was faster."""
+    try:
+        before = int(runtime.store.get(KEY, max_bytes=9).body)
+    except NotFound:
+        before = 0
+    runtime.store.put(KEY, b"%d" % (before + 1))
+    return "done" if before else "first"
 
 
-def test_the_shortest_trace_is_found() -> None:
-    """A lost update between two processes is found, with a trace that has no step too many."""
-    result = Search(two_counters(0)).run()
-    assert result.promise == "I5"
-    assert [(line.actor, type(line.request).__name__) for line in result.trace] == [
-        ("c1", "Get"),
-        ("c1", "Put"),
-    ]
-    assert str(result).splitlines()[1].endswith("c1:        Get(_stream) -> <Ledger>")
+def two_counters() -> Configuration:
+    """Two of them: one adds to what the other has written, unless both have read nothing."""
+    actors = (*(Actor(name, count) for name in ("c1", "c2")), Actor("end", total, after=True))
+    return Configuration("counters", actors, faults=0)
 
 
-def one_writer() -> Configuration:
+def total(runtime: Runtime) -> str:
+    return "done" if runtime.store.get(KEY, max_bytes=9).body == b"2" else "robbed"
 
-    def write() -> Any:
-        reply = yield Put(LEDGER, Ledger(1))
-        return "unknown" if reply is UNANSWERED else "done"
 
-    return Configuration("writer", (Actor("w", write, ("j1",)),))
+def test_the_trace_with_the_fewest_turns_is_found() -> None:
+    """A lost update between two processes needs that one is left in the middle, once."""
+    assert not Search(two_counters(), turns=0).run().violation
+    result = Search(two_counters()).run()
+    assert (result.promise, result.turns) == ("I6", 1)
+    told = [(line.actor, line.request.verb) for line in result.trace]
+    assert told[-1] == ("end", "get")
+    assert sorted(told[:4]) == [("c1", "get"), ("c1", "put"), ("c2", "get"), ("c2", "put")]
+    assert {one for _, one in told[:2]} == {"get"}
+    assert str(result).splitlines()[1].endswith("get _count/n -> NotFound NoSuchKey")
+
+
+def write(runtime: Runtime) -> str:
+    runtime.store.put(KEY, b"1")
+    return "done"
 
 
 def test_each_fault_leads_to_states_of_its_own() -> None:
-    """One write. Without a fault: before, written. With one, also: crashed before it; written, and
-    its sender does not know; gave up or was killed with it in flight, and each of these two when
-    it has landed."""
-    assert Search(one_writer(), 0).run().states == 2
-    assert Search(one_writer(), 1).run().states == 2 + 1 + 1 + 2 + 2
+    """One write. Without a fault: before, written. With one, also: crashed before it; its answer
+    lost, and sent again; the first one in flight, and landed; killed with it in flight, and
+    landed."""
+    one = Configuration("writer", (Actor("w", write),))
+    assert Search(one, 0).run().states == 2
+    assert Search(one, 1).run().states == 2 + 1 + 1 + 2 + 2

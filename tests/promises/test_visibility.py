@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 
-import orjson
 import pytest
 
 import magic_committer as mc
@@ -28,6 +27,7 @@ from magic_committer.runtime.threads import ThreadPool
 from magic_committer.stores.base import same_time
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
+from tests.plans import read_plan, write_plan
 from tests.promises.hands import (
     DEST,
     At,
@@ -506,8 +506,8 @@ def test_a_paused_append_leaves_the_marker_of_a_later_job(machine: Machine) -> N
 @pytest.mark.parametrize("row", [["k"], ["k", "e", "5"], ["k", "e", True], ["k", "e", 1.0, 2], 5])
 def test_a_row_of_a_plan_of_another_shape_is_refused(row: object) -> None:
     """A plan that cannot be trusted is not executed."""
-    document = orjson.loads(Plan("j", "u", "n", 0, 0, ()).encode())
-    damaged = orjson.dumps({**document, "deletes": [row]})
+    plan = read_plan(Plan("j", "u", "n", 0, 0, ()).encode())
+    damaged = write_plan({**plan, "deletes": [row]})
     raises(mc.FormatError, Plan.decode, damaged, "plan", match="deletes")
 
 

@@ -1,11 +1,11 @@
 """The protocol's rules, each with a way to take it away: changes of production's text (rules.txt).
 
 A rule is worth its price if a promise breaks without it: `bite` runs schedules with one rule
-removed until that happens. Rules that these schedules cannot show are told with the reason; the
-search of the protocol's model (tests/model) is for those. Many rules hold because somebody looks
-once more, at the right moment, at the right thing: at others' plans, at the data, at an upload, at
-what an unanswered request has come to. Most are seen once more where an upload is a file that waits
-on a file system (`EVERYWHERE`).
+removed until that happens. Rules that these schedules cannot show are told with the reason; most of
+them the search shows (tests/model), which takes away many of the others, too. Many rules hold
+because somebody looks once more, at the right moment, at the right thing: at others' plans, at the
+data, at an upload, at what an unanswered request has come to. Most are seen once more where an
+upload is a file that waits on a file system (`EVERYWHERE`).
 """
 
 from __future__ import annotations
@@ -77,6 +77,8 @@ class Rule:
     on_trees: bool
     focus: Focus
     changes: tuple[Change, ...]
+    searched: str = ""
+    """Where the search of tests/model misses it: configuration, faults, promise."""
 
     @contextmanager
     def removed(self) -> Iterator[None]:
@@ -92,24 +94,24 @@ class Rule:
 UNSEEN = "not seen here: "
 
 
-def _read(text: str) -> tuple[tuple[Rule, ...], dict[str, str]]:
-    rules, unseen = [], {}
+def _read(text: str) -> Iterator[Rule]:
     for paragraph in text.strip().split("\n\n")[2:]:  # behind the file's own head
         first, *lines = paragraph.split("\n")
+        at = next((n for n, line in enumerate(lines) if line.startswith("? ")), len(lines))
+        searched = lines.pop(at)[2:] if at < len(lines) else ""
         if first.startswith(UNSEEN):
-            unseen[first.removeprefix(UNSEEN)] = " ".join(lines)
+            name, why = first.removeprefix(UNSEEN), " ".join(lines[:at])
+            changes = tuple(_changes(lines[at:]))
+            yield Rule(name, why, (), 0, 0, False, EVERYTHING, changes, searched)
             continue
         name, _, words = first.partition(": ")
         promises, seeds, *focus = lines[0].split(" | ")
         count, _, trees = seeds.partition(",")
         known, seeds_max = map(int, count.split(" of "))
-        rules.append(
-            Rule(
-                name, words, tuple(promises.split()), known - 1, seeds_max, bool(trees),
-                _focus(focus[0]) if focus else EVERYTHING, tuple(_changes(lines[1:])),
-            )
+        yield Rule(
+            name, words, tuple(promises.split()), known - 1, seeds_max, bool(trees),
+            _focus(focus[0]) if focus else EVERYTHING, tuple(_changes(lines[1:])), searched,
         )  # fmt: skip
-    return tuple(rules), unseen
 
 
 def _focus(text: str) -> Focus:
@@ -139,8 +141,11 @@ def _changes(lines: list[str]) -> Iterator[Change]:
             change.body = words
 
 
-RULES, NOT_SEEN_HERE = _read(Path(__file__).with_name("rules.txt").read_text(encoding="utf-8"))
-"""All rules; and those that these schedules do not show, with the reason."""
+ALL = tuple(_read(Path(__file__).with_name("rules.txt").read_text(encoding="utf-8")))
+"""Those of the schedules, and those of the search alone: of these ``words`` are the reason."""
+RULES = tuple(rule for rule in ALL if rule.seeds_max)
+NOT_SEEN_HERE = {rule.name: rule.words for rule in ALL if not rule.seeds_max}
+"""Those that these schedules do not show, with the reason."""
 EVERYWHERE = (
     *RULES,
     *(
