@@ -20,9 +20,8 @@ from magic_committer.commit.setup import find_job
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import StoreError, Unanswered
 from magic_committer.hadoop.paths import JobPaths
-from magic_committer.maintenance.adopt import adopt_job
 from magic_committer.maintenance.cleanup import Cleaning, Limits
-from magic_committer.maintenance.ending import recover_job
+from magic_committer.maintenance.ending import Ending
 from magic_committer.protocol.record import StartedJob, State, TaskCommit, Terms
 from magic_committer.runtime.components import Runtime
 from magic_committer.stores.base import Attributes
@@ -207,9 +206,7 @@ def alive(runtime: Runtime, job: StartedJob) -> str:
 
 @program
 def recover(runtime: Runtime, job_id: str) -> Any:
-    return recover_job(
-        runtime, DEST, job_id, dead_after=0.0, accept=[], dry_run=False, options=OPTIONS
-    )
+    return Ending(runtime, DEST, job_id, dead_after=0.0, options=OPTIONS).recover_now()
 
 
 @program
@@ -232,7 +229,7 @@ def revert(runtime: Runtime, job: StartedJob) -> Any:
 def adopt(runtime: Runtime, job_id: str) -> Any:
     """The operator's word that a Hadoop job is dead."""
     try:
-        adopt_job(runtime, DEST, job_id, dead_after=0.0, options=OPTIONS)
+        Ending(runtime, DEST, job_id, dead_after=0.0, options=OPTIONS).adopt_now()
         found, _, _ = find_job(runtime, DEST, job_id)
     except mc.MagicError:
         return "refused"
