@@ -34,7 +34,7 @@ from magic_committer.commit.sets import (
     Uploads,
     load,
 )
-from magic_committer.commit.uploads import UploadLook, UploadName, UploadState, to_look
+from magic_committer.commit.uploads import UploadLook, UploadState, to_look
 from magic_committer.errors import (
     CommitRefused,
     IncompleteJob,
@@ -223,7 +223,7 @@ def missing_uploads(
     unseen = (upload for some, _ in sets for upload in some if not ticked(upload.name))
 
     def question(upload: ReadyUpload) -> tuple[ReadyUpload, requests.Start[UploadLook]]:
-        asked = UploadName(upload.key, upload.upload_id) if upload.token else upload
+        asked = ReadyUpload(upload.key, upload.upload_id) if upload.token else upload
         return upload, to_look(runtime, asked)
 
     with closing(requests.each(runtime, map(question, unseen), in_flight=in_flight)) as looks:

@@ -30,8 +30,8 @@ from typing import cast
 
 from magic_committer.commit import requests, revert
 from magic_committer.commit.requests import Ahead
-from magic_committer.commit.sets import each_listed, upload_name
-from magic_committer.commit.uploads import Removal, Removed, UploadName, UploadRemover
+from magic_committer.commit.sets import ReadyUpload, each_listed, upload_name
+from magic_committer.commit.uploads import Removal, Removed, UploadRemover
 from magic_committer.errors import FormatError, NotFound, NotSupported, StoreError
 from magic_committer.errors.messages import counted, name_some
 from magic_committer.hadoop.paths import (
@@ -81,7 +81,7 @@ class Swept:
     """What a sweep did and what it could not do."""
 
     aborted: int = 0
-    left: dict[str, tuple[UploadName, Removed]] = field(default_factory=dict)
+    left: dict[str, tuple[ReadyUpload, Removed]] = field(default_factory=dict)
     """Uploads that are, or may be, still open, by `upload_name`."""
     unattributed: int = 0
     warnings: list[str] = field(default_factory=list)
@@ -185,12 +185,12 @@ class _Sweep:
 
     # Uploads --------------------------------------------------------------------------------------
 
-    def named_uploads(self, found: Iterable[ObjectInfo], accepted: Set[str]) -> list[UploadName]:
+    def named_uploads(self, found: Iterable[ObjectInfo], accepted: Set[str]) -> list[ReadyUpload]:
         """Uploads that leftover `.pending`s and unaccepted `.pendingset`s name."""
         leftover = (
             info for info in found if info.key.endswith(SAVED_SUFFIXES) and info.key not in accepted
         )
-        named: list[UploadName] = []
+        named: list[ReadyUpload] = []
         reading = each_listed(self.runtime, self._read_named, leftover, self.in_flight)
         with closing(reading) as outcomes:
             for outcome in outcomes:
@@ -208,7 +208,7 @@ class _Sweep:
                     self._note_saved(outcome.item.key, uploads, metadata)
         return named
 
-    def _read_named(self, info: ObjectInfo) -> tuple[list[UploadName], Mapping[str, str]]:
+    def _read_named(self, info: ObjectInfo) -> tuple[list[ReadyUpload], Mapping[str, str]]:
         ready, metadata = revert.uploads_in(self.runtime, self.job, info)
         if not all(self.paths.dest.contains(upload.key) for upload in ready):
             raise FormatError(info.key, "destinationKey", "lies outside the destination")
@@ -273,7 +273,7 @@ class _Sweep:
         self.swept.unattributed = unattributed
         return mine
 
-    def abort_all(self, doomed: Collection[UploadName | UploadInfo]) -> int:
+    def abort_all(self, doomed: Collection[ReadyUpload | UploadInfo]) -> int:
         """Remove uploads and give the number of aborted ones. What could not be removed is kept in
         ``left``."""
         if not doomed:
@@ -297,14 +297,14 @@ class _Sweep:
         return self.swept.aborted - before
 
     def _targets(
-        self, doomed: Iterable[UploadName | UploadInfo]
-    ) -> Iterator[tuple[UploadName, bool]]:
+        self, doomed: Iterable[ReadyUpload | UploadInfo]
+    ) -> Iterator[tuple[ReadyUpload, bool]]:
         """Uploads, each once (a `.pending` and a `.pendingset` may name the same), and whether to
         look at them first. Runs in one thread, because its sets are not safe for several."""
         known = KeySet()
         for upload in doomed:
             if isinstance(upload, UploadInfo):
-                upload = UploadName(upload.key, upload.upload_id)
+                upload = ReadyUpload(upload.key, upload.upload_id)
             name = upload.name
             if self.spared(name) or not known.add(name):
                 continue
@@ -314,7 +314,9 @@ class _Sweep:
 
     # What was saved and is not published ----------------------------------------------------------
 
-    def _note_saved(self, key: str, uploads: list[UploadName], metadata: Mapping[str, str]) -> None:
+    def _note_saved(
+        self, key: str, uploads: list[ReadyUpload], metadata: Mapping[str, str]
+    ) -> None:
         if not self.tells or metadata.get(JOB_METADATA) != self.job.uuid:
             return
         task, attempt = metadata.get(TASK_METADATA, ""), metadata.get(ATTEMPT_METADATA, "")

@@ -95,10 +95,6 @@ class UploadLook:
     ended: bool = False
 
 
-UploadName = ReadyUpload
-"""An upload as far as its remover must know it: without parts."""
-
-
 def became(upload: ReadyUpload, info: ObjectInfo) -> bool:
     """Whether an object is what the upload became. Pure.
 
@@ -125,7 +121,7 @@ def to_look(runtime: Runtime, upload: ReadyUpload) -> Start[UploadLook]:
 def looking(runtime: Runtime, upload: ReadyUpload) -> Steps[UploadLook]:
     """Look what an upload is: HEAD, ListParts, and HEAD again if it is not open any more, because
     another process may have completed it in between. Sends no HEAD if nothing identifies the object
-    that it would become (`UploadName`). Repeatable; raises no `StoreError`."""
+    that it would become (`ReadyUpload`). Repeatable; raises no `StoreError`."""
     there: ObjectInfo | None = None
     try:
         there = yield from _object(runtime, upload)
@@ -221,15 +217,15 @@ class UploadRemover:
         self._runtime = runtime
         self._look_first = look_first
 
-    def remove(self, upload: UploadName) -> Removed:
+    def remove(self, upload: ReadyUpload) -> Removed:
         """Abort one upload by verbs, unless it has ended; see `removing`."""
         return by_verbs(self._runtime, self.removing(upload))
 
-    def to_remove(self, upload: UploadName) -> Start[Removed]:
+    def to_remove(self, upload: ReadyUpload) -> Start[Removed]:
         """`removing`, to be begun by `requests.each`."""
         return lambda again: self.removing(upload, aborted=again)
 
-    def removing(self, upload: UploadName, *, aborted: bool = False) -> Steps[Removed]:
+    def removing(self, upload: ReadyUpload, *, aborted: bool = False) -> Steps[Removed]:
         """Abort one upload, unless it has ended. Repeatable; raises no `StoreError`. ``aborted``:
         an earlier try has found it open, and its abort may have taken effect."""
         failed: StoreError | None = None
@@ -257,7 +253,7 @@ class UploadRemover:
             return Removed(Removal.LEFT, failed.message, failed)
         return Removed(Removal.LEFT, f"it is still open after {ABORTS_MAX} aborts")
 
-    def _look(self, upload: UploadName, *, aborted: bool) -> Steps[Removed | None]:
+    def _look(self, upload: ReadyUpload, *, aborted: bool) -> Steps[Removed | None]:
         """Look whether an upload has ended, or must be left alone. None: it may be aborted."""
         look = yield from looking(self._runtime, upload)
         if look.state is UploadState.VISIBLE:
@@ -269,7 +265,7 @@ class UploadRemover:
             return Removed(Removal.LEFT, why, look.error)
         return None
 
-    def _is_harmless(self, upload: UploadName, refused: StoreError) -> bool:
+    def _is_harmless(self, upload: ReadyUpload, refused: StoreError) -> bool:
         """Whether an abort deletes no object, although ListParts is refused (a permission, a
         customer's key): there is no object at the key. Every answer but "not there" means no."""
         if isinstance(refused, Unanswered):
@@ -280,7 +276,7 @@ class UploadRemover:
             return isinstance(error, NotFound)
         return False
 
-    def _ended(self, upload: UploadName) -> Steps[Removed]:
+    def _ended(self, upload: ReadyUpload) -> Steps[Removed]:
         """Its parts are gone: by our abort, or because it was completed between the look and the
         abort."""
         if self._look_first:
@@ -292,7 +288,7 @@ class UploadRemover:
                 return Removed(Removal.VISIBLE)
         return Removed(Removal.ABORTED)
 
-    def _is_gone(self, upload: UploadName) -> Steps[bool]:
+    def _is_gone(self, upload: ReadyUpload) -> Steps[bool]:
         """Whether the parts of an aborted upload are gone. Any other refusal than "no such upload"
         is asked for once more. If ListParts is refused, a listing of the key decides: the abort
         itself was answered with success."""

@@ -21,8 +21,8 @@ from msgspec.structs import replace
 
 from magic_committer.commit import requests, sets
 from magic_committer.commit.fence import AttemptSet, Fence, refused
-from magic_committer.commit.sets import LOADING_BYTES_MAX, set_bytes_max
-from magic_committer.commit.uploads import Removal, Removed, UploadName, UploadRemover
+from magic_committer.commit.sets import LOADING_BYTES_MAX, ReadyUpload, set_bytes_max
+from magic_committer.commit.uploads import Removal, Removed, UploadRemover
 from magic_committer.errors import (
     FormatError,
     MagicError,
@@ -52,14 +52,14 @@ from magic_committer.runtime.threads import Outcome
 from magic_committer.stores.base import ObjectInfo, objects, same_etag
 
 
-def remove_one(runtime: Runtime, upload: UploadName) -> None:
+def remove_one(runtime: Runtime, upload: ReadyUpload) -> None:
     """Remove one upload, unless it has ended."""
     error = _why_left(runtime, upload, UploadRemover(runtime).remove(upload))
     if error is not None:
         raise error
 
 
-def _why_left(runtime: Runtime, upload: UploadName, left: Removed) -> StoreError | None:
+def _why_left(runtime: Runtime, upload: ReadyUpload, left: Removed) -> StoreError | None:
     """Why an upload is, or may be, still open. None: it is not; or the store has accepted the
     abort, and the task may not see whether the parts are gone: the job's sweep proves it."""
     if left.removal is not Removal.LEFT or left.sent:
@@ -82,7 +82,7 @@ def remove_all(
 ) -> int:
     """Remove the uploads of these `.pending`s and go on after single failures. Gives their
     number."""
-    doomed: dict[tuple[str, str], UploadName] = {}
+    doomed: dict[tuple[str, str], ReadyUpload] = {}
     for pending in pendings:
         try:
             upload = sets.from_pending(pending, pending.destination_key)
@@ -130,7 +130,7 @@ class RetriedCreates:
             for page in self._runtime.store.list_uploads(key):
                 for upload in page.uploads:
                     if upload.key == key:
-                        remove_one(self._runtime, UploadName(key, upload.upload_id))
+                        remove_one(self._runtime, ReadyUpload(key, upload.upload_id))
             self._keys.pop(key, None)
 
 
@@ -313,7 +313,7 @@ class SavedFiles:
             self.give_up(pending, notes)
             logger.warning("%s: %s", notes.message, "; ".join(getattr(notes, "__notes__", ())))
         if upload_id not in self._kept:
-            remove_one(self._runtime, UploadName(key, upload_id, mark))
+            remove_one(self._runtime, ReadyUpload(key, upload_id, mark))
 
     # The attempt's tree ---------------------------------------------------------------------------
 

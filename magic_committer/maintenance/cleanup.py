@@ -26,12 +26,11 @@ from typing import cast
 from magic_committer.commit import register, requests
 from magic_committer.commit.register import age_of
 from magic_committer.commit.revert import delete_if_same
-from magic_committer.commit.sets import from_pending
+from magic_committer.commit.sets import ReadyUpload, from_pending
 from magic_committer.commit.uploads import (
     Removal,
     Removed,
     UploadLook,
-    UploadName,
     UploadRemover,
     to_look,
 )
@@ -294,12 +293,12 @@ class Cleaning:
     def _abort_named(self, survey: OpenUploads) -> None:
         """Abort old uploads whose names tell a job that is over."""
 
-        def doomed() -> Iterator[UploadName]:
+        def doomed() -> Iterator[ReadyUpload]:
             for found in chain.from_iterable(survey._pages()):
                 age = found.limit_age if found.age is not None else self._left_ages.get(found.uuid)
                 over = found.owner_class == "orphan" or found.job_state == State.CLOSED
                 if over and age is not None and age >= self.limits.leftover_after:
-                    yield UploadName(found.key, found.upload_id)
+                    yield ReadyUpload(found.key, found.upload_id)
                 elif over or found.owner_class == "unknown":
                     self._counts["uploads_left"] += 1
                 elif found.owner_class == "foreign":
@@ -322,13 +321,13 @@ class Cleaning:
             why = str(error)
         self._errors += [why] if why else []
 
-    def _to_remove(self, upload: UploadName) -> requests.Start[UploadLook | Removed]:
+    def _to_remove(self, upload: ReadyUpload) -> requests.Start[UploadLook | Removed]:
         """Begins to abort an upload, unless it has ended. A dry run only looks."""
         if self.dry_run:
             return to_look(self.runtime, upload)
         return UploadRemover(self.runtime).to_remove(upload)
 
-    def _removed(self, upload: UploadName, end: UploadLook | Removed) -> Removal:
+    def _removed(self, upload: ReadyUpload, end: UploadLook | Removed) -> Removal:
         """What has become of an upload, or would. What is left is reported."""
         if isinstance(end, Removed):
             removal, why = end.removal, end.why

@@ -83,7 +83,6 @@ from magic_committer.commit.uploads import (
     Removal,
     Removed,
     UploadLook,
-    UploadName,
     UploadRemover,
     became,
     object_at,
@@ -907,7 +906,7 @@ class GivingUp:
         """End the job's uploads and go on after single failures; with ``dry_run``, only look at
         them. Those of a listing come second: the sets have told the UUIDs by then."""
         runtime, remover = self.runtime, UploadRemover(self.runtime)
-        begin: Callable[[UploadName], requests.Start[UploadLook | Removed]] = (
+        begin: Callable[[ReadyUpload], requests.Start[UploadLook | Removed]] = (
             partial(to_look, runtime) if self.dry_run else remover.to_remove
         )
         for targets in (self._by_sets(), self._by_name()):
@@ -916,7 +915,7 @@ class GivingUp:
                 for (upload, end), fate in each(runtime, self._fate, ended, IN_FLIGHT):
                     self._note(upload, end, or_raise(fate))
 
-    def _by_sets(self) -> Iterator[UploadName]:
+    def _by_sets(self) -> Iterator[ReadyUpload]:
         """Give the job's uploads that control objects name."""
         for info, saved in inspect.each_saved(self.runtime, self._listed()):
             try:
@@ -931,12 +930,12 @@ class GivingUp:
                     self.name("unread", f"{info.key}: names {counted(others, 'upload')} of others")
                 yield from mine
 
-    def _by_name(self) -> Iterator[UploadName]:
+    def _by_name(self) -> Iterator[ReadyUpload]:
         """Give the uploads that a listing shows."""
         with suppress(NotSupported):
             for listed in uploads(self.runtime.store, self.dest.prefix):
                 if owner_of(listed.key, listed.upload_id) in self.uuids:
-                    yield UploadName(listed.key, listed.upload_id)
+                    yield ReadyUpload(listed.key, listed.upload_id)
 
     def _is_ours(self, upload: ReadyUpload) -> bool:
         token = upload.token.partition(".")[0]
@@ -944,7 +943,7 @@ class GivingUp:
         by_name = owner_of(upload.key, upload.upload_id)
         return ours and self.dest.contains(upload.key) and by_name in (None, *self.uuids)
 
-    def _fate(self, end: tuple[UploadName, UploadLook | Removed]) -> str:
+    def _fate(self, end: tuple[ReadyUpload, UploadLook | Removed]) -> str:
         """What has become of an upload, asked in a thread: it is ``visible`` if a file of it stays,
         or may. If the job is undone, the object that the upload became is deleted first."""
         upload, ended = end
@@ -957,7 +956,7 @@ class GivingUp:
             return "visible"
         return "deleted" if became_visible else str(ended.removal.value)
 
-    def _cannot_be_deleted(self, upload: UploadName) -> bool:
+    def _cannot_be_deleted(self, upload: ReadyUpload) -> bool:
         """Delete the object that an upload became. Whether it is there all the same, or may be."""
         runtime = self.runtime
         with suppress(StoreError):
@@ -970,7 +969,7 @@ class GivingUp:
                     delete_if_same(runtime, info.key, info.etag, version, modified=modified)
         return True
 
-    def _note(self, upload: UploadName, ended: UploadLook | Removed, fate: str) -> None:
+    def _note(self, upload: ReadyUpload, ended: UploadLook | Removed, fate: str) -> None:
         if fate == "left":
             assert isinstance(ended, Removed)
             self.name("left_open", f"{upload.key} {upload.upload_id}: {ended.why}")

@@ -58,10 +58,9 @@ from typing import Any, Literal, NamedTuple, get_args
 from magic_committer.commit import register, requests
 from magic_committer.commit.probe import hides_uploads
 from magic_committer.commit.register import Seen, age_of
-from magic_committer.commit.sets import from_pending, upload_name
+from magic_committer.commit.sets import ReadyUpload, from_pending, upload_name
 from magic_committer.commit.uploads import (
     Removal,
-    UploadName,
     UploadRemover,
     UploadState,
     looking,
@@ -540,7 +539,7 @@ class OpenUploads:
         ended meanwhile are left out. If the store does not tell about one, its note says why."""
         if not self.sizes:
             return page
-        names = (UploadName(found.key, found.upload_id) for found in page)
+        names = (ReadyUpload(found.key, found.upload_id) for found in page)
         looks = enumerate(to_look(self.runtime, name) for name in names)
         told: dict[int, FoundUpload] = {}
         with closing(requests.each(self.runtime, looks, in_flight=self.in_flight)) as ended:
@@ -1026,7 +1025,7 @@ class Clearing:
         """Look for one upload again; abort it, if it is still open and still old enough. Raises no
         `MagicError`. ``job``: its dead job, which has just been aborted. ``aborted``: an earlier
         try has found it open, and its abort may have taken effect."""
-        name = UploadName(found.key, found.upload_id, found.token, found.multipart_etag)
+        name = ReadyUpload(found.key, found.upload_id, found.token, found.multipart_etag)
         try:
             page: UploadPage = yield FindUpload(found.key, found.upload_id)
             if not page.uploads:
@@ -1053,7 +1052,7 @@ class Clearing:
         return Cleared(found, "gone", why)
 
     def _not_listed(
-        self, found: FoundUpload, name: UploadName, job: DeadJob | None, aborted: bool
+        self, found: FoundUpload, name: ReadyUpload, job: DeadJob | None, aborted: bool
     ) -> requests.Steps[Cleared]:
         look = yield from looking(self._runtime, name)
         if look.state is UploadState.OPEN:

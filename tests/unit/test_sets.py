@@ -24,7 +24,7 @@ from magic_committer.commit.sets import (
     from_pending,
     pack,
 )
-from magic_committer.commit.uploads import UploadName, became
+from magic_committer.commit.uploads import became
 from magic_committer.errors import FormatError
 from magic_committer.hadoop.documents import (
     SIZE_ONLY,
@@ -147,7 +147,7 @@ def test_a_waiting_file_is_of_an_attempt_of_the_job(upload_id: str, fine: bool) 
 
 def test_a_file_of_no_etag_became_what_has_its_size() -> None:
     """Hadoop's manifests of a local disk name none: another size is another file's."""
-    upload = UploadName("a", "id", multipart_etag=f"{SIZE_ONLY}3")
+    upload = ReadyUpload("a", "id", multipart_etag=f"{SIZE_ONLY}3")
     there = {size: ObjectInfo("a", size, '"e"', 0.0, 0.0, None) for size in (3, 4)}
     assert (became(upload, there[3]), became(upload, there[4])) == (True, False)
 

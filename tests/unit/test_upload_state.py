@@ -16,7 +16,6 @@ from magic_committer.commit.uploads import (
     ABORTS_MAX,
     Removal,
     Removed,
-    UploadName,
     UploadRemover,
     UploadState,
     became,
@@ -77,8 +76,8 @@ class World:
             KEY, attributes=Attributes(metadata={TOKEN_METADATA: "job.attempt.1"})
         )
         self.part = self.store.put_part(KEY, made.upload_id, 1, memoryview(b"abc"))
-        self.upload = UploadName(KEY, made.upload_id, "job.attempt.1")
-        self.unnamed = UploadName(KEY, made.upload_id)
+        self.upload = ReadyUpload(KEY, made.upload_id, "job.attempt.1")
+        self.unnamed = ReadyUpload(KEY, made.upload_id)
         self.refused: dict[str, StoreError] = {}
         self.sent: list[str] = []
         self.deeds: list[tuple[str, int, Callable[[], object]]] = []
@@ -404,12 +403,12 @@ class Works:
         self.runtime = Runtime(self.store, clock=self.clock)
         self.uploads = [self._upload(number) for number in range(files)]
 
-    def _upload(self, number: int) -> UploadName:
+    def _upload(self, number: int) -> ReadyUpload:
         key, token = f"t/{number}.csv", f"job.attempt.{number}"
         attributes = Attributes(metadata={TOKEN_METADATA: token})
         made = self.store.create_upload(key, attributes=attributes)
         self.store.put_part(key, made.upload_id, 1, memoryview(b"abc"))
-        return UploadName(key, made.upload_id, token)
+        return ReadyUpload(key, made.upload_id, token)
 
     def complete(self, number: int) -> None:
         upload = self.uploads[number]
@@ -418,7 +417,7 @@ class Works:
 
     def each(
         self, *, look_first: bool = True, in_flight: int = 4
-    ) -> Generator[tuple[UploadName, Removed], None, None]:
+    ) -> Generator[tuple[ReadyUpload, Removed], None, None]:
         remover = UploadRemover(self.runtime, look_first=look_first)
         works = ((upload, remover.to_remove(upload)) for upload in self.uploads)
         return each(self.runtime, works, in_flight=in_flight)
