@@ -220,8 +220,8 @@ def parquet_files(schema: StructType, options: Mapping[str, Any], conf: Conf) ->
         elif name == "use_dictionary":
             given[name] = text.lower() == "true"
     codec = given.get("compression") or conf(CODEC_CONF.format("parquet")) or "snappy"
-    if isinstance(codec, str):  # pyarrow takes a codec for each column, too
-        codec = _codec("Parquet", codec, PARQUET_CODECS)
+    if not isinstance(codec, Mapping):  # a codec for each column
+        codec = _codec("Parquet", str(codec), PARQUET_CODECS)
     metadata = {ROW_METADATA: schema.json(), SPARK_VERSION: pyspark.__version__}
     kept = file_schema(schema, {}, duration=pyarrow.int64(), metadata=metadata)
     as_spark = {"store_decimal_as_integer": True, "write_page_index": True}
@@ -442,9 +442,9 @@ class TextFiles(FileEncoder):
         def write(data: Any) -> None:
             file.write(packer.compress(data) if packer else data)
 
+        # pyarrow closes what it writes to, and the file stays open.
+        kept = SimpleNamespace(write=file.write, close=lambda: None, closed=False)
         if self.codec == "zstd":
-            # pyarrow closes what it writes to, and the file stays open.
-            kept = SimpleNamespace(write=file.write, close=lambda: None, closed=False)
             stream = pyarrow.CompressedOutputStream(pyarrow.PythonFile(kept, mode="w"), "zstd")
             write = stream.write
         if self.header:
@@ -458,7 +458,11 @@ class TextFiles(FileEncoder):
                 write(compute.binary_join(one, end)[0].as_buffer())
                 write(self.line_end)
 
-        yield add
+        try:
+            yield add
+        except BaseException:
+            kept.write = len  # what pyarrow still holds goes nowhere
+            raise
         if self.codec == "zstd":
             stream.close()
         elif packer:

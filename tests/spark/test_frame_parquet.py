@@ -113,6 +113,7 @@ def test_wrong_options_of_parquet_are_told(spark: SparkSession, lake: Lake) -> N
     """Codecs that nobody has, and sizes that are none."""
     for options, told in (
         ({"compression": "lzo"}, "compressed by 'lzo'"),
+        ({"compression": 7}, "compressed by '7'"),
         ({"parquet.block.size": "a lot"}, "not a number of bytes"),
         ({"parquet.block.size": 2**40}, "not a number of bytes"),
         ({"parquet.page.size": "-1"}, "not a number of bytes"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import bz2
+import gc
 import gzip
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,11 @@ from typing import Any
 import pyarrow
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
 
 import magic_committer as mc
 from magic_committer.spark import write_dataframe
+from magic_committer.spark.formats import text_files
 from tests.spark.lake import Lake
 
 ROWS = """
@@ -139,6 +143,22 @@ def test_compressed_files_are_named_as_sparks_and_hold_the_same(
     assert name.partition(".")[2] == {"text": "txt"}.get(format, format) + end
     line = '{{"c":"v{}"}}\n' if format == "json" else "v{}\n"
     assert readers[codec](ours(lake)) == "".join(line.format(n) for n in range(3)).encode()
+
+
+def test_after_an_error_a_compressor_writes_nothing() -> None:
+    """What it holds is not written when it is collected: the file may be gone."""
+    rows = StructType([StructField("value", StringType())])
+    file, lines = BytesIO(), pyarrow.record_batch({"value": ["a", "b"]})
+    files = text_files("text", rows, {"compression": "zstd"}, lambda _: None)
+
+    def fail() -> None:
+        with suppress(LookupError), files.begin(file) as add:
+            add(lines)
+            raise LookupError
+
+    fail()
+    gc.collect()
+    assert file.getvalue() == b""
 
 
 def test_each_file_has_the_header(spark: SparkSession, lake: Lake) -> None:
