@@ -10,6 +10,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import fields
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -207,9 +208,13 @@ def _read(shell: Shell, file: str, bytes_max: int) -> bytes:
 
 def kind_by_content(data: bytes, source: str) -> FileKind:
     """The kind of which a document has the most fields; raise `FormatError` if it has of none."""
+    document: Any = None
     try:
         documents.refuse_crowded(data)
-        document: Any = orjson.loads(data)
+        with suppress(orjson.JSONDecodeError):
+            document = orjson.loads(data.partition(b"\n")[0])  # a plan is lines
+        if not isinstance(document, dict):
+            document = orjson.loads(data)
     except documents.Invalid as error:
         raise FormatError(source, error.field, error.reason) from None
     except orjson.JSONDecodeError as error:

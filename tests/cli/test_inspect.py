@@ -230,7 +230,9 @@ def mutant(data: bytes, chance: random.Random) -> bytes:
         return data[:at]
     if how == "byte":
         return data[:at] + bytes([chance.randrange(256)]) + data[at + 1 :]
-    document = orjson.loads(data)
+    head, *rows = data.splitlines(keepends=True)  # a plan is lines
+    lines = [head] if rows and rows[-1].endswith(b"\n") else [data]
+    document = orjson.loads(lines[0])
     holders = [document]
     for holder in holders:  # which grows
         inside = holder.values() if isinstance(holder, dict) else holder
@@ -241,7 +243,7 @@ def mutant(data: bytes, chance: random.Random) -> bytes:
         del holder[name]
     else:
         holder[name] = chance.choice(VALUES)
-    return orjson.dumps(document)
+    return orjson.dumps(document) + (b"" if lines == [data] else b"\n" + b"".join(rows))
 
 
 @pytest.mark.parametrize("kind", FILE_KINDS)
