@@ -72,9 +72,10 @@ def running(folder: Path, sessions: int = 10, denied: str = "") -> Iterator[str]
     keeper = Kept(["ssh-agent", "-D", "-a", str(agent)], log=folder / "agent.log")
     server = Kept([sshd, "-D", "-e", "-f", str(settings)], log=folder / "sshd.log")
     try:
-        keeper.wait_for(lambda: agent.exists())
         os.environ["SSH_AUTH_SOCK"] = str(agent)
-        subprocess.run(["ssh-add", "-q", str(folder / "client")], check=True)
+        add = ["ssh-add", "-q", str(folder / "client")]
+        # Its socket is there before it listens.
+        keeper.wait_for(lambda: agent.exists() and subprocess.run(add).returncode == 0)
         server.wait_for(lambda: "listening" in server.last_words())
         yield f"sftp://{getpass.getuser()}@{HOST}:{port}{data}"
     finally:
