@@ -22,7 +22,7 @@ def test_rows_are_there_once_though_drivers_are_killed(tmp_path: Path, seed: int
     print(*tally.lines(), sep="\n")
     assert tally.kills.total() >= KILLS
     assert len({name.partition(" ")[0] for name in tally.kills}) >= most(2, 1)
-    assert tally.streams >= 2
+    assert tally.streams >= most(2, 1)
     assert tally.batches >= KILLS
 
 
