@@ -681,8 +681,10 @@ class Scratch:
                 if not isinstance(outcome.error, StoreError):
                     outcome.unwrap()
                     continue
-                logger.warning("a probe of the store leaves %s: %s", outcome.item, outcome.error)
                 self.left.append((outcome.item, outcome.error))
+                if not isinstance(outcome.error, NotSupported):  # else nothing can tell
+                    left = in_words(outcome.item)
+                    logger.warning("a probe of the store leaves %s: %s", left, outcome.error)
 
     def each(
         self, function: Callable[[T], R], items: Iterable[T]
@@ -703,3 +705,10 @@ class Scratch:
     def _abort_all(self, some: UploadInfo) -> None:
         for upload in uploads(self.store, some.key):
             self.abort(upload)
+
+
+def in_words(left: UploadInfo | str) -> str:
+    """What stays of a trial."""
+    if isinstance(left, str):
+        return left
+    return f"{left.key}: {f'upload {left.upload_id}' if left.upload_id else 'perhaps an upload'}"

@@ -166,6 +166,7 @@ class Closings:
                 return None
             steps, end = self._new.popleft()
             going.add(end)
+            # It cannot begin anew, and need not: only works that abort do.
             return end, lambda _: _caught(steps)
 
         clock = self._runtime.clock

@@ -21,6 +21,7 @@ from magic_committer.commit.probe import (
     WHOLE_KEYS_ONLY,
     Capabilities,
     Scratch,
+    in_words,
     probe_all,
 )
 from magic_committer.errors import (
@@ -375,15 +376,9 @@ def diagnose(
             for one in verdicts(can, denied)
             for why in (refusal_of(runtime.store, "", one.subject),)
         ),
-        left=tuple(map(_words, (one for one, _ in trial.left))),
+        left=tuple(in_words(one) for one, _ in trial.left),
         transport=transport_of(runtime.store),
     )
-
-
-def _words(left: UploadInfo | str) -> str:
-    if isinstance(left, str):
-        return left
-    return f"{left.key}: {f'upload {left.upload_id}' if left.upload_id else 'perhaps an upload'}"
 
 
 class _Trial(Scratch):

@@ -284,7 +284,10 @@ class Plan:
         FormatError: the data is not a plan, of another version, or beyond a limit."""
         if len(data) > PLAN_BYTES_MAX:
             raise FormatError(source, "", f"has {len(data)} bytes, more than {PLAN_BYTES_MAX}")
-        head_bytes = data[: data.find(b"\n", 0, ROW_BYTES_MAX) + 1] or data[:ROW_BYTES_MAX]
+        head_bytes = data[: data.find(b"\n", 0, ROW_BYTES_MAX) + 1] or data
+        if len(head_bytes) > ROW_BYTES_MAX:
+            reason = f"is no plan of version {PLAN_VERSION}: its first line is too long"
+            raise FormatError(source, "", reason)
         with documents.naming(source):
             document = documents.parse(head_bytes, documents.Document, ROW_BYTES_MAX)
         documents.check_version(document, source, PLAN_VERSION, UPGRADE)

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ from magic_committer.api import start
 from magic_committer.commit.conflict import existing
 from magic_committer.committers.base import committer_for
 from magic_committer.engines.items import AcceptResult, Engine, ItemWriter, Write, commit_items
-from magic_committer.errors import DestinationExists, JobReport, MagicError, OptionError
+from magic_committer.errors import DestinationExists, JobReport, MagicError, OptionError, WrongType
 from magic_committer.hadoop.paths import Destination
 from magic_committer.job import Job, Task
 from magic_committer.maintenance.api import abort_stream
@@ -74,6 +74,7 @@ WAIT_SECONDS = 0.2
 """How long the caller's thread waits before it looks for Ctrl-C again."""
 CANCEL_SECONDS = 10.0
 """How long a cancelled action may take to end; then the job is aborted while it still runs."""
+CASE_SENSITIVE = "spark.sql.caseSensitive"
 DESCRIPTION = "spark.job.description"
 """The local property that holds what Spark's UI calls a job."""
 
@@ -146,6 +147,47 @@ def write_job(
         job_id="", uuid="", dest=order.url, mode=mode_of(order.mode, ignore=True), outcome="",
         state=str(State.ABSENT), skipped=True,
     )  # fmt: skip
+
+
+def format_name(format: object, known: Iterable[str], where: str = "here") -> str:
+    """The name of a format, in lower case; `WrongType`, `OptionError`: there is no such format."""
+    if not isinstance(format, str):
+        raise WrongType(f"format is text, not {type(format).__name__}", hint="Pass 'parquet'")
+    if format.lower() not in known:
+        raise OptionError(
+            f"there is no format {format!r} {where}; there is {', '.join(known)}",
+            hint="Or write the files yourself: write_partitions(df.rdd, dest, fn)",
+        )
+    return format.lower()
+
+
+def resolve(names: Sequence[str], columns: Sequence[str], *, exact: bool, what: str) -> list[int]:
+    """The places of the columns that an argument names. ``exact``: upper and lower case differ."""
+    if isinstance(names, str):
+        raise WrongType(f"{what} is a list of column names", hint=f"Pass {what}=[{names!r}]")
+    fold: Callable[[str], str] = str if exact else str.casefold
+    places = {fold(column): number for number, column in enumerate(columns)}
+    found: list[int] = []
+    for name in names:
+        if not isinstance(name, str):
+            raise WrongType(f"{what} is a list of column names, not of {type(name).__name__}")
+        if (place := places.get(fold(name))) is None:
+            hint = f"There are {', '.join(columns)}"
+            raise OptionError(f"{what}: there is no column {name!r}", hint=hint)
+        if place in found:
+            raise OptionError(f"{what} names the column {columns[place]!r} twice")
+        found.append(place)
+    return found
+
+
+def refuse_hidden(names: Iterable[str]) -> None:
+    """Refuse partition columns whose directories readers would not see (`OptionError`)."""
+    if hidden := [name for name in names if name.startswith(("_", "."))]:
+        raise OptionError(
+            f"partition_by: {', '.join(hidden)}: readers take directories whose names begin with _"
+            " or . for hidden ones",
+            hint="Rename the column: df.withColumnRenamed(...)",
+        )
 
 
 def release() -> tuple[int, int]:

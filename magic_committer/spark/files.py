@@ -36,8 +36,9 @@ from pyspark.sql import types as spark_types
 from pyspark.sql.types import StructType
 
 from magic_committer.engines.items import whole_number
-from magic_committer.errors import OptionError, WrongType
+from magic_committer.errors import OptionError
 from magic_committer.job import Task
+from magic_committer.spark.driver import CASE_SENSITIVE, format_name, refuse_hidden, resolve
 from magic_committer.spark.formats import FORMATS, Conf, FileEncoder
 from magic_committer.spark.types import NEVER, VariantType, is_months
 
@@ -47,7 +48,6 @@ memory of an upload and of two row groups."""
 FILES_PER_TASK_MAX = 100_000
 """More files of a task are a mistake in ``partition_by`` or ``max_records_per_file``."""
 
-CASE_SENSITIVE = "spark.sql.caseSensitive"
 TIME_ZONE = "spark.sql.session.timeZone"
 
 ENCODED_BY_JVM = frozenset({"csv", "json"})
@@ -100,7 +100,7 @@ class FrameFiles:
     ) -> FrameFiles:
         """Plan files. What cannot be written raises `OptionError`, `WrongType`, or pyarrow's error.
         ``prepared``: batches will come of the DataFrame that `prepare` gives."""
-        name = format_name(format)
+        name = format_name(format, FORMATS)
         names = spark_schema.names
         exact = conf(CASE_SENSITIVE) == "true"
         if not names:
@@ -241,28 +241,6 @@ class _OpenFiles:
         self.open.pop(directory).end.close()
 
 
-def format_name(format: object, known: Iterable[str] = FORMATS, where: str = "here") -> str:
-    """The name of a format, in lower case; `WrongType`, `OptionError`: there is no such format."""
-    if not isinstance(format, str):
-        raise WrongType(f"format is text, not {type(format).__name__}", hint="Pass 'parquet'")
-    if format.lower() not in known:
-        raise OptionError(
-            f"there is no format {format!r} {where}; there is {', '.join(known)}",
-            hint="Or write the files yourself: write_partitions(df.rdd, dest, fn)",
-        )
-    return format.lower()
-
-
-def refuse_hidden(names: Iterable[str]) -> None:
-    """Refuse partition columns whose directories readers would not see (`OptionError`)."""
-    if hidden := [name for name in names if name.startswith(("_", "."))]:
-        raise OptionError(
-            f"partition_by: {', '.join(hidden)}: readers take directories whose names begin with _"
-            " or . for hidden ones",
-            hint="Rename the column: df.withColumnRenamed(...)",
-        )
-
-
 def refuse_partitions(
     fields: Sequence[spark_types.StructField], columns: int, prepared: bool
 ) -> None:
@@ -317,25 +295,6 @@ def value_text(value: Any, zone: str) -> str | None:
     if isinstance(value, datetime.date):
         return str(value.isoformat())
     return format(value, "f") if isinstance(value, Decimal) else str(value)
-
-
-def resolve(names: Sequence[str], columns: Sequence[str], *, exact: bool, what: str) -> list[int]:
-    """The places of the columns that an argument names. ``exact``: upper and lower case differ."""
-    if isinstance(names, str):
-        raise WrongType(f"{what} is a list of column names", hint=f"Pass {what}=[{names!r}]")
-    fold: Callable[[str], str] = str if exact else str.casefold
-    places = {fold(column): number for number, column in enumerate(columns)}
-    found: list[int] = []
-    for name in names:
-        if not isinstance(name, str):
-            raise WrongType(f"{what} is a list of column names, not of {type(name).__name__}")
-        if (place := places.get(fold(name))) is None:
-            hint = f"There are {', '.join(columns)}"
-            raise OptionError(f"{what}: there is no column {name!r}", hint=hint)
-        if place in found:
-            raise OptionError(f"{what} names the column {columns[place]!r} twice")
-        found.append(place)
-    return found
 
 
 @dataclass(frozen=True)

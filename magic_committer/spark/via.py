@@ -38,8 +38,8 @@ from magic_committer.engines.items import AcceptResult, ItemWriter, whole_number
 from magic_committer.errors import JobReport, MagicError, OptionError, WrongType
 from magic_committer.hadoop.paths import is_hidden
 from magic_committer.job import Task
+from magic_committer.spark import driver
 from magic_committer.spark.driver import Order, logger, needs, run_action, run_rdd, write_job
-from magic_committer.spark.files import CASE_SENSITIVE, format_name, refuse_hidden, resolve
 
 FORMATS = ("avro", "csv", "json", "orc", "parquet", "text", "xml")
 """Spark's own formats whose output is files, and nothing but files."""
@@ -82,15 +82,17 @@ def write_via(
             hint="Leave via out",
         )
     needs((4, 1), "via=", "Call write_dataframe without it")
-    exact = df.sparkSession.conf.get(CASE_SENSITIVE, None) == "true"
+    exact = df.sparkSession.conf.get(driver.CASE_SENSITIVE, None) == "true"
     columns = df.columns
-    parts = [columns[n] for n in resolve(partition_by, columns, exact=exact, what="partition_by")]
-    sort = [columns[n] for n in resolve(sort_by, columns, exact=exact, what="sort_by")]
-    refuse_hidden(parts)
+    parts = [
+        columns[n] for n in driver.resolve(partition_by, columns, exact=exact, what="partition_by")
+    ]
+    sort = [columns[n] for n in driver.resolve(sort_by, columns, exact=exact, what="sort_by")]
+    driver.refuse_hidden(parts)
     if sort:
         quoted = (f"`{name.replace('`', '``')}`" for name in (*parts, *sort))
         df = df.sortWithinPartitions(*quoted)
-    writer = df.write.format(format_name(format, FORMATS, "with via=")).mode("errorifexists")
+    writer = df.write.format(driver.format_name(format, FORMATS, "with via=")).mode("errorifexists")
     if parts:
         writer = writer.partitionBy(*parts)
     said = {name: value for name, value in (options or {}).items() if value is not None}

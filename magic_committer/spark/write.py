@@ -31,14 +31,8 @@ from magic_committer.protocol.ledger import StreamBatch, hash_of
 from magic_committer.protocol.record import TaskCommit
 from magic_committer.runtime.components import ProgressFunction, no_progress
 from magic_committer.spark import driver
-from magic_committer.spark.driver import (
-    Order,
-    SaveMode,
-    checkpoint_of,
-    needs,
-    run_action,
-    write_job,
-)
+from magic_committer.spark.driver import Order, SaveMode, checkpoint_of, run_action, write_job
+from magic_committer.spark.via import write_via
 
 if TYPE_CHECKING:  # at run time within the calls: RDDs need no pyarrow, DataFrames do
     from magic_committer.spark.files import FrameFiles
@@ -123,9 +117,6 @@ def write_dataframe(
 
         Otherwise as `magic_committer.start` and `magic_committer.Job.commit`.
     """
-    from magic_committer.spark.files import FrameFiles, format_name
-    from magic_committer.spark.via import write_via
-
     if not (isinstance(df, DataFrame) or hasattr(df, "mapInArrow")):
         what, hint = str(type(df)), "Make one: spark.createDataFrame(rows)"
         if isinstance(df, RDD):
@@ -133,7 +124,10 @@ def write_dataframe(
             hint = "Call write_partitions(rdd, dest, fn); or make a DataFrame: rdd.toDF()"
         raise WrongType(f"write_dataframe writes a DataFrame of Spark's, not {what}", hint=hint)
     if via is None:
-        format_name(format)
+        from magic_committer.spark.files import FrameFiles
+        from magic_committer.spark.formats import FORMATS
+
+        driver.format_name(format, FORMATS)
     if df.isStreaming:
         raise OptionError(
             "write_dataframe does not write a stream",
@@ -143,7 +137,7 @@ def write_dataframe(
     s3 = s3_of(s3, place)
     order = Order(dest, mode, mark_success, s3, options, progress, batch, checkpoint, committer)
     if is_remote():
-        needs((4, 0), "Spark Connect", "Call it in classic Spark")
+        driver.needs((4, 0), "Spark Connect", "Call it in classic Spark")
     if via is not None:
         rows = max_records_per_file
         return write_via(df, order, via, format, writer_options, partition_by, sort_by, rows)
@@ -216,9 +210,9 @@ def foreach_batch(
     s3 = s3_of(s3, place)
     Order(dest, "append", mark_success, s3, options, progress, committer=committer)
     StreamBatch(query if query is not None else "any", 0)
-    from magic_committer.spark.files import format_name
+    from magic_committer.spark.formats import FORMATS
 
-    format_name(format)
+    driver.format_name(format, FORMATS)
     append = partial(
         write_dataframe, dest=dest, format=format, mode="append", partition_by=partition_by,
         sort_by=sort_by, max_records_per_file=max_records_per_file, writer_options=writer_options,

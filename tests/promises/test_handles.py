@@ -221,6 +221,16 @@ def test_a_copy_says_what_the_job_says(s3: MemoryStore) -> None:
     assert mc.Job.from_dict(sent(job)).outcome == "aborted"
 
 
+@pytest.mark.parametrize(
+    "copied", [lambda job: mc.Job.from_dict(sent(job)), lambda job: pickle.loads(pickle.dumps(job))]
+)
+def test_a_copy_leaves_the_record_of_its_job(s3: MemoryStore, copied: Any) -> None:
+    """I10: others have the job, and may still ask what became of it: its record is closed, not
+    deleted."""
+    job = mc.start(DEST)
+    assert copied(job).commit(expect=0).state == "closed"
+
+
 def test_no_secret_is_in_it(s3: MemoryStore) -> None:
     """``from_dict(..., s3=...)`` gives them where it arrives, and is not in the dict."""
     job = mc.start(DEST, s3=SECRETS)

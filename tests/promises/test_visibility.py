@@ -436,6 +436,15 @@ def test_a_plain_delete_is_sent_only_where_the_condition_is_called_wrong(
     assert (s3.keys() == ()) is deleted
 
 
+def test_a_store_without_conditional_deletes_still_replaces(s3: MemoryStore) -> None:
+    """HEAD, compare, delete, where the store refuses If-Match on DELETE."""
+    s3.put_object("t/old.csv", b"old")
+    refused = NotSupported("no", status=501, code="NotImplemented")
+    s3.before = raising(lambda r: r.verb == "delete_one" and r.if_match, refused)
+    assert run("replace", {"new.csv": b"new"}).outcome == "committed"
+    assert visible(s3) == {"t/new.csv": b"new"}
+
+
 @pytest.mark.parametrize("answer", [InvalidRequest, NotSupported])
 @pytest.mark.parametrize("times", range(1, DELETE_TRIES_MAX - 1))
 def test_an_odd_refusal_of_a_condition_sends_no_plain_delete(

@@ -14,7 +14,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.spark import via as module
-from magic_committer.spark.files import refuse_hidden
+from magic_committer.spark.driver import refuse_hidden
 from magic_committer.spark.via import (
     ViaFile,
     balanced,

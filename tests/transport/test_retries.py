@@ -81,6 +81,17 @@ def test_attempts_end(lab: Lab, reply: Reply) -> None:
     assert reply is SLOW_DOWN or "may have taken effect" in str(told)
 
 
+def test_a_wrong_clock_is_told_after_a_second_try(lab: Lab) -> None:
+    """The SDK does not correct a clock by the answers' date, and nor do we; when it has been set,
+    the same store goes on."""
+    lab.said(SKEWED, SKEWED, PUT)
+    store = lab.make(retry_attempts_max=9)
+    with pytest.raises(errors.PermissionDenied, match="Set this machine's clock") as caught:
+        store.put("k", b"x")
+    assert (caught.value.code, caught.value.attempts) == ("RequestTimeTooSkewed", 2)
+    assert store.put("k", b"x").attempts == 1
+
+
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9", "http://store.invalid", ""])
 def test_a_store_that_never_answered_is_given_up_soon(lab: Lab, caplog: Any, url: str) -> None:
     """Where nobody has ever listened, or somebody hangs up, the address is wrong: some seconds are

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -52,6 +53,20 @@ def test_a_remedy_has_a_wording_in_each(remedy: Remedy, python: str, command: st
     in_words = calls.replace("…", repr(D))
     shell = f"magic-committer {command.replace('…', D)}" if command else in_words
     assert (in_python(remedy), as_command(remedy)) == (in_words, shell)
+
+
+def test_the_doctor_is_a_command_in_both_languages() -> None:
+    """There is no such call in Python."""
+    doctor = of("doctor", "")
+    assert in_python(doctor) == as_command(doctor) == f"magic-committer doctor {D}"
+
+
+def test_many_keys_are_named_by_the_errors_attribute() -> None:
+    """A list too long for a line is worded by the attribute that holds it, a short one in full."""
+    keys = tuple(f"k{number}" for number in range(21))
+    many, few = (replace(of("recover", accept=k), keys_in="outstanding") for k in (keys, keys[:20]))
+    assert in_python(many).endswith("accept=error.outstanding)")
+    assert "'k19'" in in_python(few)
 
 
 def test_the_way_to_the_store_ends_a_command() -> None:

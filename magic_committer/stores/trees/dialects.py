@@ -141,12 +141,10 @@ class SessionFile:
 
 # What fsspec has no verb for ----------------------------------------------------------------------
 #
-# What fsspec has no verb for: how each kind of file system creates exclusively and renames.
-#
 # fsspec gives all file systems the same verbs, and each of them means something else: ``mv``
 # replaces, refuses, copies and deletes, or does nothing and tells nobody. The store needs two
-# promises (`base`): a rename that uses its source up, and one that is exclusive. A `Dialect` says
-# how one kind keeps them. What cannot keep them is refused by name, with the reason
+# promises (`base`): a rename that uses its source up, and one that is exclusive. A class
+# says how one kind keeps them. What cannot keep them is refused by name, with the reason
 # (`stores.urls.REFUSED`).
 #
 # | protocol | exclusive rename | rename | etag of data | directories |
