@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import random
@@ -86,6 +87,7 @@ def test_disk_is_given_back(
     """Neither file nor descriptor is left, where files can be nameless and where not."""
     if not nameless:
         need_names(monkeypatch)
+    gc.collect()  # else what other tests have left may go meanwhile
     before = len(os.listdir("/dev/fd"))
     block = BlockSource().block(100, options(buffer="disk", buffer_dir=str(tmp_path)))
     block.append(memoryview(b"bytes"))
