@@ -95,6 +95,11 @@ class ReadyUpload(NamedTuple):
         """Key and id in one string, for sets of uploads."""
         return upload_name(self.key, self.upload_id)
 
+    @property
+    def bare(self) -> ReadyUpload:
+        """As its remover needs it: without parts, of which there may be 10,000."""
+        return self._replace(parts=())
+
 
 def upload_name(key: str, upload_id: str) -> str:
     """Key and id of an upload in one string; no key holds a NUL (paths.py)."""

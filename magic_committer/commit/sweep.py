@@ -212,7 +212,7 @@ class _Sweep:
         ready, metadata = revert.uploads_in(self.runtime, self.job, info)
         if not all(self.paths.dest.contains(upload.key) for upload in ready):
             raise FormatError(info.key, "destinationKey", "lies outside the destination")
-        return [upload._replace(parts=()) for upload in ready], metadata
+        return [upload.bare for upload in ready], metadata
 
     def clear(self, directory: str) -> int:
         """Remove a directory of waiting files, which is the job's alone: what is left in it nobody

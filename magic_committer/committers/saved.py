@@ -89,7 +89,7 @@ def remove_all(
         except FormatError as error:
             failures.append(error)
             continue
-        doomed[upload.key, upload.upload_id] = upload._replace(parts=())
+        doomed[upload.key, upload.upload_id] = upload.bare
     remover = UploadRemover(runtime, look_first=look_first)
     removals = ((doomed[name], remover.to_remove(doomed[name])) for name in sorted(doomed))
     for name, removed in requests.each(runtime, removals, in_flight=in_flight):

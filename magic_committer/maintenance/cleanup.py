@@ -280,8 +280,7 @@ class Cleaning:
         for number, pending in enumerate(pendings):
             if not self.dest.contains(pending.destination_key):
                 raise FormatError(info.key, "destinationKey", "lies outside the destination")
-            ready = from_pending(pending, f"{info.key}: {number}")
-            uploads.append(ready._replace(parts=()))
+            uploads.append(from_pending(pending, f"{info.key}: {number}").bare)
         # One after the other, by verbs: this is a thread of the pool, and a thread that waits for
         # others of its pool may wait for ever.
         ends = [

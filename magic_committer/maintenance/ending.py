@@ -925,7 +925,7 @@ class GivingUp:
                 self.name("unread", f"{info.key}: {error.message}")
                 continue
             if self._owns(metadata.get(JOB_METADATA, "")):
-                mine = [upload._replace(parts=()) for upload in named if self._is_ours(upload)]
+                mine = [upload.bare for upload in named if self._is_ours(upload)]
                 if others := len(named) - len(mine):
                     self.name("unread", f"{info.key}: names {counted(others, 'upload')} of others")
                 yield from mine
