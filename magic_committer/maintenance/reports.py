@@ -30,8 +30,9 @@ OVER = frozenset({State.ABSENT, State.CLOSED})
 DEAD_AFTER_SECONDS = 24 * 3600.0
 """A running job is dead if nothing of it has changed for this long."""
 LEFTOVER_AFTER_SECONDS = 3600.0
-"""Decided jobs that nobody finishes, and uploads and control objects of jobs that are over, are
-left alone for this long. A late request begins within 15 minutes (Signature V4)."""
+"""What has not changed for so long, no request that was sent can change any more: a late one begins
+within 15 minutes (Signature V4). The default of all that goes by it: what `cleanup` and `uploads
+abort` leave alone, and when a job may be adopted or given up."""
 NAMED_MAX = 100
 """How many keys of each kind a report names."""
 PASSED_OVER_NAMED_MAX = 3

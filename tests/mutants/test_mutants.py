@@ -44,7 +44,8 @@ def test_each_named_killer_is_a_test() -> None:
         command, cwd=ROOT, capture_output=True, text=True, timeout=COLLECT_SECONDS
     )
     assert collected.returncode == 0, collected.stdout[-2000:] + collected.stderr[-2000:]
-    assert {test: named[test] for test in set(named) - set(collected.stdout.splitlines())} == {}
+    gone = {test: named[test] for test in set(named) - set(collected.stdout.splitlines())}
+    assert gone == {}, "write the new names into tests/mutants/killers.json"
 
 
 @pytest.mark.parametrize(("old", "times"), [("seconds >= 3 * size", 0), ("seconds", 4)])

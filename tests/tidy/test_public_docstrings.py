@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import magic_committer
 import magic_committer.testing
+from magic_committer import Options, S3Options
 from tests.tidy.sources import PACKAGE, ROOT
 
 ENGINES = ("spark/write.py", "engines/ray.py", "engines/dask.py")
@@ -28,6 +29,7 @@ class Said:
     parameters: tuple[str, ...]
     gives: bool
     text: str
+    defaults: tuple[tuple[str, float], ...] = ()
 
     def missing(self) -> list[str]:
         """What the docstring does not say."""
@@ -88,7 +90,27 @@ def of_a_function(function: object) -> Said:
         tuple(name for name in signature.parameters if name not in ("self", "cls")),
         signature.return_annotation not in (None, "None"),
         inspect.getdoc(function) or "",
+        numbers_of(signature),
     )
+
+
+def numbers_of(signature: inspect.Signature) -> tuple[tuple[str, float], ...]:
+    """The parameters whose default is a number other than 0, with it."""
+    given = ((name, one.default) for name, one in signature.parameters.items())
+    return tuple((n, v) for n, v in given if type(v) in (int, float) and v > 0)
+
+
+def says(text: str, name: str, default: float) -> bool:
+    """Whether the row of a parameter gives its default, as a number, a size or a time."""
+    row = re.search(rf"^ {{4}}(?:\w+, )*{name}(?:, \w+)*: (.*(?:\n {{8}}.*)*)", text, re.MULTILINE)
+    amounts = (
+        (default / 2**20, "MiB"),
+        (default / 86_400, "days"),
+        *((default / 3600, hours) for hours in ("h", "hour", "hours")),
+    )
+    words = {f"{default:g}", f"{default:g} seconds", *(f"{n:g} {unit}" for n, unit in amounts)}
+    told = " ".join(row[1].split()) if row else ""
+    return any(re.search(rf"(?<![\d.]){one} by default", told) for one in words)
 
 
 def test_a_public_function_says_all_that_its_caller_needs() -> None:
@@ -97,6 +119,20 @@ def test_a_public_function_says_all_that_its_caller_needs() -> None:
     functions = [one for one in public_functions() if len(one.parameters) >= PARAMETERS_MIN]
     assert len(functions) >= 18
     assert {one.name: one.missing() for one in functions if one.missing()} == {}
+
+
+def test_a_default_that_is_a_number_is_the_one_that_is_told() -> None:
+    """``3 by default``, ``64 MiB by default``, ``24 hours by default``: of each function, and of
+    both kinds of options."""
+    functions = [one for one in public_functions() if len(one.parameters) >= PARAMETERS_MIN]
+    told = [(one.name, one.text, one.defaults) for one in functions]
+    for kind in (Options, S3Options):
+        told.append(
+            (kind.__name__, inspect.getdoc(kind) or "", numbers_of(inspect.signature(kind)))
+        )
+    numbers = [(name, text, *one) for name, text, defaults in told for one in defaults]
+    assert len(numbers) >= 20
+    assert [(name, n, v) for name, text, n, v in numbers if not says(text, n, v)] == []
 
 
 def test_a_public_value_says_what_its_fields_are() -> None:
