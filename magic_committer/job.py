@@ -354,7 +354,7 @@ class Job:
                 committer = self._committer()
                 if wanted is not None and isinstance(results, list | tuple):
                     wanted = list(wanted)  # they are all there: see `Driver`
-                self._saw(committer.commit_job(wanted, tasks, batch=batch))
+                self._saw(committer.driver().commit(wanted, tasks, batch))
         assert self._report is not None
         return self._report
 
@@ -392,7 +392,7 @@ class Job:
         self._check_at_home("aborted")
         if self._ended("aborted", "reverted") is None:
             with self._telling():
-                self._saw(self._committer().abort_job())
+                self._saw(self._committer().driver().abort())
         assert self._report is not None
         return self._report
 

@@ -250,7 +250,7 @@ class World:
         found = register.read(runtime, JobPaths(self.dest, job_id).record)
         assert found is not None
         committer = MagicCommitter.found(runtime, self.dest, found, None)
-        return committer.abort_job(revert=revert, role="recovery")
+        return committer.driver("recovery").abort(revert=revert)
 
     def clean(self, seen: object | None = None) -> CleanupReport:
         """Clean up everything, however young."""

@@ -144,13 +144,11 @@ class Driver:
         self,
         runtime: Runtime,
         job: StartedJob,
-        in_flight: int,
         role: str = "driver",
         accept: Collection[str] = (),
     ) -> None:
         self.runtime = runtime
         self.job = job
-        self.in_flight = in_flight
         self.role = role
         self.accept = accept
         self.batch: StreamBatch | None = None
@@ -185,6 +183,7 @@ class Driver:
         what it raises."""
         self.batch = batch
         if batch is not None:
+            stream.refuse_early(self.job.terms.committer)
             stream.refuse_unconditional(self.job)
         beside_record = isinstance(results, list) and len(results) == 1
         self._stage = "unread"
@@ -237,7 +236,7 @@ class Driver:
                 try:
                     if self.job.adopted:
                         stays = refuse_if_published(
-                            self.runtime, self.job, self.in_flight, leave_visible=leave_visible
+                            self.runtime, self.job, leave_visible=leave_visible
                         )
                     else:
                         stays = what_stays(self.runtime, self.job)
@@ -413,7 +412,7 @@ class Driver:
                     partitions = partitions_of(self.dest, (one.key for one in spool.named()))
                     announced = self._announce(partitions)
                     refuse_overlapping_plans(self.runtime, self.job, partitions)
-                plan = make_plan(self.runtime, self.job, self.in_flight, checked, spool, partitions)
+                plan = make_plan(self.runtime, self.job, checked, spool, partitions)
                 ref = store_plan(self.runtime, self.job, plan)
         except BaseException as error:
             # An aborter may have swept before the plan was stored; and nobody decides by it.
@@ -449,8 +448,8 @@ class Driver:
     def _check(self, spool: Spool) -> Checked:
         with self._timed(stats.CHECK_UPLOADS):
             return check_uploads(
-                self.runtime, self.job, self.dest, spool, self.in_flight, self.accept, self._listed
-            )  # fmt: skip
+                self.runtime, self.job, self.dest, spool, self.accept, self._listed
+            )
 
     def _raise_unless_decided(self, seen: register.Seen, error: JobError) -> NoReturn:
         """Raise, unless a faster driver has swept what is missed."""
@@ -482,7 +481,7 @@ class Driver:
         seen = register.read_own(self.runtime, key, claim.uuid)
         if seen is None:
             return None
-        return seen.record.state, partial(_settle, self.runtime, self.dest, seen, self.in_flight)
+        return seen.record.state, partial(_settle, self.runtime, self.dest, seen)
 
     def _skip(self, seen: register.Seen) -> JobReport:
         """The batch is published already: abort this run of it."""
@@ -598,7 +597,7 @@ class Driver:
         self, plan: Plan, source: Callable[[], Uploads], names: KeySet, *, stored: bool
     ) -> Publication:
         return Publication(
-            self.runtime, self.job, plan, source, stored, names, self.in_flight, self.accept,
+            self.runtime, self.job, plan, source, stored, names, self.accept,
             self.statistics,
         )  # fmt: skip
 
@@ -706,7 +705,7 @@ class Driver:
         stored record: ``reverted``, or what another process has made of it."""
         failure: MagicError | None = None
         try:
-            failure = undo_all(self.runtime, self.job, source(), self.in_flight)
+            failure = undo_all(self.runtime, self.job, source())
             if failure is None:
                 return self._swap(seen, State.REVERTED).now
         except (StoreError, FormatError, OutcomeUnknown) as error:
@@ -749,10 +748,7 @@ class Driver:
         look_first: bool,
     ) -> JobReport:
         """Sweep a job of which only that is left to do, and finish its record."""
-        swept = sweep(
-            self.runtime, self.job, in_flight=self.in_flight, look_first=look_first,
-            undone=outcome == "aborted",
-        )  # fmt: skip
+        swept = sweep(self.runtime, self.job, look_first=look_first, undone=outcome == "aborted")
         warnings = list(swept.warnings)
         if outcome == "committed":
             self._say_published(seen, warnings)
@@ -833,17 +829,17 @@ def runs_of(runtime: Runtime, dest: Destination, checkpoint: str) -> list[regist
     return found
 
 
-def settle_runs(runtime: Runtime, dest: Destination, checkpoint: str, in_flight: int) -> None:
+def settle_runs(runtime: Runtime, dest: Destination, checkpoint: str) -> None:
     """Finish or abort every run of a query. Repeatable."""
     for seen in runs_of(runtime, dest, checkpoint):
         job_id, state = seen.record.id, seen.record.state
         logger.info("job %s, a run of the same query, is settled: %s", job_id, state)
         try:
-            _settle(runtime, dest, seen, in_flight)
+            _settle(runtime, dest, seen)
         except (JobNotRunning, OutcomeUnknown) as error:  # another process has moved it on
             logger.info("job %s: %s", job_id, error.message)
 
 
-def _settle(runtime: Runtime, dest: Destination, seen: register.Seen, in_flight: int) -> JobReport:
+def _settle(runtime: Runtime, dest: Destination, seen: register.Seen) -> JobReport:
     job = StartedJob.attached(seen.record, dest.url, seen.etag)
-    return Driver(runtime, job, in_flight, role="recovery").settle(seen.record.state)
+    return Driver(runtime, job, role="recovery").settle(seen.record.state)

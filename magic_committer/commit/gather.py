@@ -132,7 +132,6 @@ def check_uploads(
     job: StartedJob,
     dest: Destination,
     spool: Spool,
-    in_flight: int,
     taken_as_is: Collection[str] = (),
     listed: Ahead[UploadPage] | None = None,
 ) -> Checked:
@@ -163,7 +162,7 @@ def check_uploads(
             _too_long(runtime, job, keys() if any_long else ()), not_held(runtime.store, keys)
         ):
             checked.problem(problem)
-        for upload in missing_uploads(runtime, dest, checked, spool.uploads(), in_flight, listed):
+        for upload in missing_uploads(runtime, dest, checked, spool.uploads(), listed):
             if upload.key in taken_as_is:
                 continue
             checked.problem(
@@ -192,7 +191,6 @@ def missing_uploads(
     dest: Destination,
     checked: Checked,
     sets: Uploads,
-    in_flight: int,
     listed: Ahead[UploadPage] | None = None,
 ) -> Iterator[ReadyUpload]:
     """Give the uploads that are not open. It sends one listing request for each thousand uploads
@@ -226,7 +224,7 @@ def missing_uploads(
         asked = ReadyUpload(upload.key, upload.upload_id) if upload.token else upload
         return upload, to_look(runtime, asked)
 
-    with closing(requests.each(runtime, map(question, unseen), in_flight=in_flight)) as looks:
+    with closing(requests.each(runtime, map(question, unseen))) as looks:
         for upload, look in looks:
             if look.error is not None:
                 raise look.error
@@ -357,7 +355,6 @@ def _listed(runtime: Runtime, job: StartedJob) -> Iterator[SetRef]:
 def make_plan(
     runtime: Runtime,
     job: StartedJob,
-    in_flight: int,
     checked: Checked,
     spool: Spool,
     partitions: tuple[str, ...] | None,
@@ -366,14 +363,14 @@ def make_plan(
     data."""
     mode, tree = job.terms.mode, job.paths.tree
     if mode in FAILING and not has_begun(runtime, job):
-        refuse_existing_data(runtime, job, in_flight, partitions)
+        refuse_existing_data(runtime, job, partitions)
     deletes: tuple[ObjectRef, ...] = ()
     marker: ObjectRef | None = None
     if mode in REPLACING:
         rewritten = KeySet(checked.files)
         for one in spool.named():
             rewritten.add(one.key)
-        deletes, marker = replaced(runtime, job, partitions, rewritten, in_flight)
+        deletes, marker = replaced(runtime, job, partitions, rewritten)
     return Plan(
         job_id=job.id,
         uuid=job.uuid,

@@ -63,7 +63,6 @@ class Publication:
     source: Callable[[], Uploads]
     stored: bool
     names: KeySet
-    in_flight: int
     accept: Collection[str]
     statistics: Statistics
     filenames: list[str] = field(default_factory=list)
@@ -111,7 +110,7 @@ class Publication:
                     )
 
         try:
-            works = each(self.runtime, remaining(), in_flight=self.in_flight)
+            works = each(self.runtime, remaining())
             with closing(works) as completed:
                 for upload, (completion, error) in completed:
                     key = upload.key
@@ -192,7 +191,7 @@ class Publication:
         total = len(self.plan.deletes)
         if not total:
             return
-        deleting = self.runtime.pool.each(one, self.plan.deletes, in_flight=self.in_flight)
+        deleting = self.runtime.each(one, self.plan.deletes)
         with (
             self.statistics.timed(stats.DELETE_REPLACED, self.runtime.clock),
             closing(deleting) as outcomes,
@@ -264,8 +263,7 @@ class Publication:
         """Step 8: abort and delete what is left of the job. Repeatable."""
         looks = not self._knows_all or bool(self.job.adopted)
         swept = sweep(
-            self.runtime, self.job, self.plan, spared=self.names.__contains__,
-            in_flight=self.in_flight, look_first=looks,
-        )  # fmt: skip
+            self.runtime, self.job, self.plan, spared=self.names.__contains__, look_first=looks
+        )
         self.warnings += swept.warnings
         return swept

@@ -113,13 +113,13 @@ def _asker(runtime: Runtime) -> Callable[[Ask | Pause], Answer | None]:
 
 
 def each(
-    runtime: Runtime, works: Iterable[tuple[T, Start[R]]], *, in_flight: int
+    runtime: Runtime, works: Iterable[tuple[T, Start[R]]], *, in_flight: int | None = None
 ) -> Generator[tuple[T, R], None, None]:
     """Do many works. Close the generator: it then begins nothing new, and waits for what is in
     flight; after Ctrl-C only briefly. Gives what the caller knows each work by, with its result, in
     no fixed order. Works are collected when there is room, in the caller's thread; what ``works``
     raises comes when the works before have ended."""
-    works = iter(works)
+    works, in_flight = iter(works), in_flight or runtime.in_flight
     many = many_of(runtime.store)
     if many is not None:
         yield from AtOnce(runtime.clock, many, partial(next, works, None), in_flight).run()

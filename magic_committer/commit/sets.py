@@ -538,17 +538,14 @@ def _seen(runtime: Runtime, ref: SetRef, own: OwnSet) -> ObjectInfo | None:
 
 
 def each_listed(
-    runtime: Runtime,
-    read: Callable[[ObjectInfo], R],
-    infos: Iterable[ObjectInfo],
-    in_flight: int = LOADING_SETS_MAX,
+    runtime: Runtime, read: Callable[[ObjectInfo], R], infos: Iterable[ObjectInfo]
 ) -> Generator[Outcome[ObjectInfo, R], None, None]:
     """Read control objects of a listing side by side, at most `LOADING_BYTES_MAX` bytes at once.
     Close the generator, as the pool's ``each``."""
     return runtime.pool.each(
         read,
         infos,
-        in_flight=in_flight,
+        in_flight=runtime.in_flight,
         weigh=lambda info: info.size,
         weight_max=LOADING_BYTES_MAX,
     )

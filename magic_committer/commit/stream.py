@@ -19,6 +19,7 @@ from typing import Literal
 
 from magic_committer.commit import register
 from magic_committer.commit.outcome import end, incomplete, outcome_of
+from magic_committer.commit.revert import EARLY
 from magic_committer.errors import (
     BatchUnsettled,
     ConditionsNotSupported,
@@ -252,6 +253,16 @@ def say_published(
 
 
 # What is refused ----------------------------------------------------------------------------------
+
+
+def refuse_early(committer: str) -> None:
+    """Refuse a streaming query whose files are visible before their batch is decided."""
+    if committer in EARLY:
+        raise OptionError(
+            f"committer={committer!r} publishes no batch of a streaming query exactly once: files"
+            " of a run that dies may stay visible, and the next run writes them again",
+            hint="Use committer='manifest'",
+        )
 
 
 def refuse_unconditional(job: StartedJob) -> None:

@@ -104,7 +104,6 @@ def sweep(
     job: StartedJob,
     plan: Plan | None = None,
     *,
-    in_flight: int,
     spared: Spared = nothing_spared,
     look_first: bool = False,
     undone: bool = False,
@@ -118,7 +117,7 @@ def sweep(
     job is told."""
     swept, waits, sets = Swept(), job.waits, plan.sets if plan is not None else ()
     accepted = {job.paths.tree + one.name: one.etag for one in sets}
-    run = _Sweep(runtime, job, job.paths, spared, in_flight, swept, look_first, plan is not None)
+    run = _Sweep(runtime, job, job.paths, spared, swept, look_first, plan is not None)
     with run.listing() as listed:
         found = run.control_objects()
         known = {i.key for i in found if same_etag(accepted.get(i.key, ""), i.etag)}
@@ -150,7 +149,6 @@ class _Sweep:
     job: StartedJob
     paths: JobPaths
     spared: Spared
-    in_flight: int
     swept: Swept
     look_first: bool
     tells: bool
@@ -191,8 +189,7 @@ class _Sweep:
             info for info in found if info.key.endswith(SAVED_SUFFIXES) and info.key not in accepted
         )
         named: list[ReadyUpload] = []
-        reading = each_listed(self.runtime, self._read_named, leftover, self.in_flight)
-        with closing(reading) as outcomes:
+        with closing(each_listed(self.runtime, self._read_named, leftover)) as outcomes:
             for outcome in outcomes:
                 try:
                     uploads, metadata = outcome.unwrap()
@@ -283,7 +280,7 @@ class _Sweep:
             (upload, UploadRemover(self.runtime, look_first=looks).to_remove(upload))
             for upload, looks in self._targets(doomed)
         )
-        with closing(requests.each(self.runtime, removals, in_flight=self.in_flight)) as ended:
+        with closing(requests.each(self.runtime, removals)) as ended:
             for upload, removed in ended:
                 if removed.removal is Removal.LEFT:
                     self.swept.left[upload.name] = upload, removed
@@ -402,7 +399,7 @@ class _Sweep:
             except NotFound:
                 return False
 
-        with closing(self.runtime.pool.each(owned, found, in_flight=self.in_flight)) as outcomes:
+        with closing(self.runtime.each(owned, found)) as outcomes:
             for outcome in outcomes:
                 if isinstance(outcome.error, StoreError):
                     self.swept.failed(f"left: {outcome.item.key}: {outcome.error}")

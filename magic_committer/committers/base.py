@@ -11,7 +11,7 @@ one commit (`commit.driver`) and one recovery. A committer adds how its attempts
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from importlib import import_module
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
@@ -20,18 +20,17 @@ from magic_committer.commit import register
 from magic_committer.commit.driver import Driver, settle_runs
 from magic_committer.commit.requests import refuse_threads
 from magic_committer.commit.setup import join_job, setup_job
+from magic_committer.commit.stream import refuse_early
 from magic_committer.committers.ends import TaskAttempt
 from magic_committer.errors import (
     ConflictingJob,
     JobExists,
-    JobReport,
     MagicError,
     OptionError,
     WrongType,
 )
 from magic_committer.hadoop.paths import Destination
 from magic_committer.options import Mode, Options, Track
-from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import StartedJob, TaskCommit, Terms
 from magic_committer.runtime.components import Runtime
 from magic_committer.stores.base import refusal_of
@@ -51,13 +50,11 @@ class Committer(Generic[A]):
     tracks: ClassVar[tuple[Track, ...]]
     """Where its attempts can keep what their commit needs; the first, if the caller does not
     say."""
-    batches: ClassVar[bool] = True
-    """Whether its jobs publish batches of streaming queries."""
 
     def __init__(
         self, runtime: Runtime, job: StartedJob, options: Options, blocks: BlockSource
     ) -> None:
-        self.runtime = _as_agreed(runtime, job.terms)
+        self.runtime = _as_agreed(runtime, job.terms, options)
         self.job = job
         self.options = options
         self.blocks = blocks
@@ -102,14 +99,13 @@ class Committer(Generic[A]):
         checkpoint: str = "",
     ) -> Self:
         """Start a job: see `setup.setup_job`."""
-        if checkpoint and not cls.batches:
-            raise _no_batches(cls.name)
-        in_flight = options.commit_threads
-        refuse_threads(runtime.store, in_flight)
+        if checkpoint:
+            refuse_early(cls.name)
+        refuse_threads(runtime.store, options.commit_threads)
         if why := refusal_of(runtime.store, cls.name, terms.mode):
             raise OptionError(f"{dest.url}, {cls.name!r}, mode {terms.mode!r}: {why}")
-        agreed = _as_agreed(runtime, terms)
-        asked = (agreed, dest, terms, job_id, in_flight, said_mode, checkpoint)
+        agreed = _as_agreed(runtime, terms, options)
+        asked = (agreed, dest, terms, job_id, said_mode, checkpoint)
         try:
             job = setup_job(*asked)
         except ConflictingJob as conflict:
@@ -117,14 +113,14 @@ class Committer(Generic[A]):
                 raise
             # A crashed run of the same query may be all that is in the way.
             try:
-                settle_runs(agreed, dest, checkpoint, in_flight)
+                settle_runs(agreed, dest, checkpoint)
             except MagicError as error:
                 raise conflict from error
             job = setup_job(*asked)
         except JobExists:
             if not join or job_id is None:
                 raise
-            job = join_job(agreed, dest, terms, job_id, in_flight, said_mode, checkpoint)
+            job = join_job(agreed, dest, terms, job_id, said_mode, checkpoint)
         committer = cls(runtime, job, options, blocks)
         committer._say()
         return committer
@@ -171,43 +167,16 @@ class Committer(Generic[A]):
         )
         return made
 
-    def commit_job(
-        self,
-        results: Iterable[TaskCommit] | None = None,
-        expect: int | Iterable[str] | None = None,
-        accept: Collection[str] = (),
-        batch: StreamBatch | None = None,
-    ) -> JobReport:
-        """Commit the job, or finish it: see `Driver.commit`. Repeatable."""
-        if batch is not None and not self.batches:
-            raise _no_batches(self.name)
-        return self.driver(accept=accept).commit(results, expect, batch)
-
-    def abort_job(
-        self, *, revert: bool = False, leave_visible: bool = False, role: str = "driver"
-    ) -> JobReport:
-        """Abort the job, or undo it: see `Driver.abort`. Repeatable."""
-        return self.driver(role).abort(revert=revert, leave_visible=leave_visible)
-
     def driver(self, role: str = "driver", accept: Collection[str] = ()) -> Driver:
         """What commits or ends the job."""
-        threads = self.options.commit_threads
-        refuse_threads(self.runtime.store, threads)
-        return Driver(self.runtime, self.job, threads, role, accept)
+        refuse_threads(self.runtime.store, self.options.commit_threads)
+        return Driver(self.runtime, self.job, role, accept)
 
 
-def _as_agreed(runtime: Runtime, terms: Terms) -> Runtime:
-    if terms.conditional_writes == "on":
-        return runtime
-    return replace(runtime, store=unconditional(runtime.store))
-
-
-def _no_batches(name: str) -> OptionError:
-    return OptionError(
-        f"committer={name!r} publishes no batch of a streaming query exactly once: files of a run"
-        " that dies may stay visible, and the next run writes them again",
-        hint="Use committer='manifest'",
-    )
+def _as_agreed(runtime: Runtime, terms: Terms, options: Options) -> Runtime:
+    on = terms.conditional_writes == "on"
+    store = runtime.store if on else unconditional(runtime.store)
+    return replace(runtime, store=store, in_flight=options.commit_threads)
 
 
 JobCommitter = Committer[TaskAttempt]

@@ -308,9 +308,7 @@ class Attempt(TaskAttempt):
         super().__init__(runtime, job, replace(options, checksum=job.terms.checksum), task, attempt)
         self._dest = Destination.parse(job.dest)
         self._blocks = blocks
-        self._saved = SavedFiles(
-            runtime, job, self._set, shared=shared, in_flight=options.commit_threads
-        )
+        self._saved = SavedFiles(runtime, job, self._set, shared=shared)
         self._in_memory = job.terms.track == "memory"
         may_close = partial(self._turns.check_open, awaited=self.opened_by_commit)
         self._closings = Closings(runtime, self._turns, may_close, options.buffer_bytes_max // 2)
@@ -454,7 +452,7 @@ class Attempt(TaskAttempt):
             self._take_out(file, file.pending)
             failures: list[BaseException] = []
             # This handle alone could commit the file, and has not: it has not become an object.
-            count = self._remove_uploads([file.pending], failures, look_first=False)
+            count = remove_all(self._runtime, [file.pending], failures, look_first=False)
             if failures:
                 raise failures[0]
             self.statistics.add(statistics.COMMITS_ABORTED, count)
@@ -475,14 +473,6 @@ class Attempt(TaskAttempt):
                 )
             self._saved.take_out(self._paths.pending(self.attempt, file.name), pending)
         file.discarded = True
-
-    def _remove_uploads(
-        self, pendings: list[Pending], failures: list[BaseException], *, look_first: bool
-    ) -> int:
-        in_flight = self._options.commit_threads
-        return remove_all(
-            self._runtime, pendings, failures, look_first=look_first, in_flight=in_flight
-        )
 
     # Its ends -------------------------------------------------------------------------------------
 
@@ -558,7 +548,7 @@ class Attempt(TaskAttempt):
         pendings += there.pendings
         if not self._in_memory:
             trying(lambda: pendings.extend(self._saved.known_uploads(failures)))
-        count = self._remove_uploads(pendings, failures, look_first=not unaccepted)
+        count = remove_all(self._runtime, pendings, failures, look_first=not unaccepted)
         self.statistics.add(statistics.COMMITS_ABORTED, count)
         if not failures:  # otherwise they still name what is to be aborted
             if there.found is Found.SET:

@@ -78,7 +78,6 @@ def remove_all(
     failures: list[BaseException],
     *,
     look_first: bool,
-    in_flight: int,
 ) -> int:
     """Remove the uploads of these `.pending`s and go on after single failures. Gives their
     number."""
@@ -92,7 +91,7 @@ def remove_all(
         doomed[upload.key, upload.upload_id] = upload.bare
     remover = UploadRemover(runtime, look_first=look_first)
     removals = ((doomed[name], remover.to_remove(doomed[name])) for name in sorted(doomed))
-    for name, removed in requests.each(runtime, removals, in_flight=in_flight):
+    for name, removed in requests.each(runtime, removals):
         left = _why_left(runtime, name, removed)
         if left is not None:
             failures.append(left)
@@ -170,7 +169,6 @@ class SavedFiles:
         attempt_set: AttemptSet,
         *,
         shared: bool,
-        in_flight: int,
     ) -> None:
         self.shared = shared
         self.dead: TaskFailed | None = None
@@ -180,7 +178,6 @@ class SavedFiles:
         self._set = attempt_set
         self._fence = attempt_set.fence
         self._attempt = attempt_set.attempt
-        self._in_flight = in_flight
         self._lock = threading.RLock()
         self._saved: dict[str, tuple[str, Pending]] = {}  # by key, with the store's ETag
         self._sent: dict[str, Pending] = {}  # by upload id: their end must be asked for
@@ -354,7 +351,7 @@ class SavedFiles:
         return self._runtime.pool.each(
             self._load,
             [key for key in self._found if key.endswith(PENDING_SUFFIX)],
-            in_flight=self._in_flight,
+            in_flight=self._runtime.in_flight,
             weigh=lambda key: self._found[key].size,
             weight_max=LOADING_BYTES_MAX,
         )

@@ -265,7 +265,7 @@ def abort(
             hint=ENDED_OR_NEVER,
         )
     committer = MagicCommitter.found(runtime, destination, seen, options_of(options))
-    return committer.abort_job(revert=revert, leave_visible=leave_visible, role="recovery")
+    return committer.driver("recovery").abort(revert=revert, leave_visible=leave_visible)
 
 
 @patient()
@@ -528,7 +528,7 @@ def abort_jobs_of(
             continue
         try:
             committer = MagicCommitter.found(runtime, dest, seen, options)
-            reports.append(committer.abort_job(role="recovery"))
+            reports.append(committer.driver("recovery").abort())
         except JobNotRunning as error:  # decided meanwhile, or ended
             logger.info("job %s was not aborted: %s", seen.record.id, error.message)
         except OutcomeUnknown as error:

@@ -69,6 +69,7 @@ import orjson
 from msgspec import structs
 
 from magic_committer.commit import outcome, probe, register, requests
+from magic_committer.commit.driver import Driver
 from magic_committer.commit.gather import ACCEPT_EACH, Prospect
 from magic_committer.commit.outcome import outcome_of
 from magic_committer.commit.revert import (
@@ -227,7 +228,7 @@ class Ending:
                     raise outcome.ended_by_record(self.dest.url, self.seen.record)
                 question = f"Finish job {self.job_id}, which is {self.state}?"
             return self._plan(
-                question, lambda: self._committer().commit_job(None, expect, accept), **more
+                question, lambda: self._driver(accept=accept).commit(None, expect), **more
             )
 
     def abort(self, revert: bool = False, leave_visible: bool = False) -> ActionPlan[JobReport]:
@@ -242,9 +243,7 @@ class Ending:
                 warning = "" if seen.record.terms.mode in FAILING else WRITTEN_OVER
             return self._plan(
                 question,
-                lambda: self._committer().abort_job(
-                    revert=revert, leave_visible=leave_visible, role="recovery"
-                ),
+                lambda: self._driver("recovery").abort(revert=revert, leave_visible=leave_visible),
                 warning,
             )
 
@@ -364,8 +363,11 @@ class Ending:
             raise self._not_found()
         return self.seen
 
-    def _committer(self) -> MagicCommitter:
-        return MagicCommitter.found(self.runtime, self.dest, self._take(), self.options)
+    def _driver(self, role: str = "driver", accept: Collection[str] = ()) -> Driver:
+        seen = self._take()
+        return MagicCommitter.found(self.runtime, self.dest, seen, self.options).driver(
+            role, accept
+        )
 
     def _job(self) -> StartedJob:
         """The job as its record says, or as it will be."""
@@ -455,8 +457,8 @@ class Ending:
         job = self._job()
         if not job.adopted:
             return ""
-        in_flight = self.options.commit_threads
-        return refuse_if_published(self.runtime, job, in_flight, leave_visible=leave_visible)
+        runtime = replace(self.runtime, in_flight=self.options.commit_threads)
+        return refuse_if_published(runtime, job, leave_visible=leave_visible)
 
     def _error(self, what: str, *remedies: Remedy) -> JobError:
         words = f"job {self.job_id!r} {what}"
@@ -575,7 +577,8 @@ class Ending:
             )
         adoption = self._hadoops()
         job = StartedJob.attached(self._record_of(adoption), dest.url, "")
-        if committed_by_hadoop(runtime, job, self.options.commit_threads):
+        runtime = replace(runtime, in_flight=self.options.commit_threads)
+        if committed_by_hadoop(runtime, job):
             adoption = replace(adoption, committed=True)
         if dry_run:
             return adoption
@@ -583,7 +586,7 @@ class Ending:
         known = probe.known(runtime.store.identity)
         if not (known.conditional_put and known.swap):
             trial = MagicCommitter.setup(runtime, dest, ADOPTED_TERMS, self.options, BlockSource())
-            trial.abort_job(role="recovery")
+            trial.driver("recovery").abort()
         record = self._record_of(adoption)
         try:
             register.create(runtime, self.paths.record, record)
@@ -862,7 +865,7 @@ class GivingUp:
         undone. If nobody knows what its record says, the error goes on: nothing is given up."""
         try:
             committer = MagicCommitter.found(self.runtime, self.dest, seen, self.options)
-            report = committer.abort_job(revert=True, role="recovery")
+            report = committer.driver("recovery").abort(revert=True)
         except JobNotRunning as error:
             return None, error.message
         except (AbortIncomplete, CommitIncomplete, FormatError) as error:

@@ -995,7 +995,7 @@ class Clearing:
             if seen.record.state is State.RUNNING and age < self._found.dead_after:
                 return f"its job lives: it changed {age_words(age)} ago"
             committer = MagicCommitter.found(self._runtime, dest, seen, self._found.options)
-            report = committer.abort_job(role="recovery")
+            report = committer.driver("recovery").abort()
         except MagicError as error:
             return f"its job could not be aborted: {error.message}"
         left = unfinished(job.id, report.state, report)

@@ -105,7 +105,7 @@ def abort(world: World, job_id: str, revert: bool, actor: Actor) -> None:
     uuid = seen.record.uuid
     try:
         committer = MagicCommitter.found(runtime, world.dest, seen, OPTIONS)
-        report = committer.abort_job(revert=revert, role="recovery")
+        report = committer.driver("recovery").abort(revert=revert)
     except MagicError as error:
         world.watch.told(uuid, asked, "", error, since)
         return

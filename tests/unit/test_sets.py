@@ -113,7 +113,7 @@ def test_a_key_that_is_taken_as_it_is_stands_for_itself_only() -> None:
                 task.open(name).close()
         for upload in s3.open_uploads():
             s3.drop_upload(upload.upload_id)
-        raised = raises(mc.CommitRefused, job._committer().commit_job, accept=["t/a.csv"])
+        raised = raises(mc.CommitRefused, job._committer().driver(accept=["t/a.csv"]).commit)
         assert [problem.partition(":")[0] for problem in raised.problems] == ["t/b.csv"]
 
 
