@@ -34,7 +34,7 @@ from magic_committer.commit.sets import (
     Uploads,
     load,
 )
-from magic_committer.commit.uploads import UploadLook, UploadState, to_look
+from magic_committer.commit.uploads import UploadLook, UploadState, looking
 from magic_committer.errors import (
     CommitRefused,
     IncompleteJob,
@@ -220,9 +220,9 @@ def missing_uploads(
     ticked = checked.names.ticked
     unseen = (upload for some, _ in sets for upload in some if not ticked(upload.name))
 
-    def question(upload: ReadyUpload) -> tuple[ReadyUpload, requests.Start[UploadLook]]:
+    def question(upload: ReadyUpload) -> tuple[ReadyUpload, requests.Steps[UploadLook]]:
         asked = ReadyUpload(upload.key, upload.upload_id) if upload.token else upload
-        return upload, to_look(runtime, asked)
+        return upload, looking(runtime, asked)
 
     with closing(requests.each(runtime, map(question, unseen))) as looks:
         for upload, look in looks:

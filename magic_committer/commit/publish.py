@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from magic_committer.commit.outcome import incomplete, not_all_visible
 from magic_committer.commit.probe import known
 from magic_committer.commit.register import Seen, success_data, write_marker
-from magic_committer.commit.requests import Start, each
+from magic_committer.commit.requests import Steps, each
 from magic_committer.commit.revert import delete_if_same
 from magic_committer.commit.sets import ReadyUpload, Uploads
 from magic_committer.commit.sweep import Swept, sweep
@@ -26,8 +26,8 @@ from magic_committer.commit.uploads import (
     Completed,
     Completion,
     Removal,
-    UploadRemover,
-    to_complete,
+    completing,
+    remove,
 )
 from magic_committer.errors import CommitIncomplete, FormatError, MagicError, StoreError
 from magic_committer.errors.messages import counted, name_some
@@ -93,14 +93,14 @@ class Publication:
 
         if_none_match, distrust = self.job.terms.mode in FAILING, self._distrusts()
 
-        def remaining() -> Iterator[tuple[ReadyUpload, Start[Completed]]]:
+        def remaining() -> Iterator[tuple[ReadyUpload, Steps[Completed]]]:
             for upload in self._uploads():
                 if unanswered_run >= UNANSWERED_RUN_MAX:
                     left[Completion.UNFINISHED].append(upload.key)
                 else:
                     yield (
                         upload,
-                        to_complete(
+                        completing(
                             self.runtime,
                             upload,
                             self.statistics,
@@ -159,7 +159,7 @@ class Publication:
     def _take_as_it_is(self, upload: ReadyUpload) -> None:
         """Abort the job's own upload of a key that an operator takes as it is: the upload is not
         needed any more, and the sweep would spare it, because the plan names it."""
-        removed = UploadRemover(self.runtime).remove(upload)
+        removed = remove(self.runtime, upload)
         aborted = removed.removal is Removal.ABORTED and removed.error is None
         lost = ": its upload was open and is aborted, so the job's file is not published"
         self.warnings.append(f"{upload.key} was accepted as it is{lost if aborted else ''}")

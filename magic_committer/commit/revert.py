@@ -35,10 +35,10 @@ from magic_committer.commit.uploads import (
     Removal,
     Removed,
     UploadLook,
-    UploadRemover,
     UploadState,
     became,
     object_at,
+    to_remove,
     upload_state,
 )
 from magic_committer.errors import (
@@ -333,8 +333,7 @@ def _each(
 ) -> Generator[Outcome[Any, None], None, None]:
     # It looks first: a visible upload cannot be completed again, and on some stores its abort
     # deletes the object at its key, which may be another writer's by now.
-    remover = UploadRemover(runtime)
-    removals = ((upload, remover.to_remove(upload)) for upload in uploads)
+    removals = ((upload, to_remove(runtime, upload)) for upload in uploads)
 
     def one(end: tuple[ReadyUpload, Removed]) -> None:
         upload, removed = end

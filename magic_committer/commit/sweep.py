@@ -11,7 +11,7 @@ attempt that made the upload sees the fence (protocol.md, "The fence"). Order:
 4. delete the job's control objects, the plan first: as long as the plan is there, all its
    pendingsets are.
 
-Every abort goes through `UploadRemover`. It is proved; if not, the upload is reported, and the
+Every abort goes through `uploads.removing`. It is proved; if not, the upload is reported, and the
 control objects that name it stay. The owner of an upload is never guessed. It is ours if one of our
 `.pending` or `.pendingset` names its id, or if its name has our UUID as a delimited field. Uploads
 that a decided plan names are spared: on some stores the success of an abort proves nothing,
@@ -31,7 +31,7 @@ from typing import cast
 from magic_committer.commit import requests, revert
 from magic_committer.commit.requests import Ahead
 from magic_committer.commit.sets import ReadyUpload, each_listed, upload_name
-from magic_committer.commit.uploads import Removal, Removed, UploadRemover
+from magic_committer.commit.uploads import Removal, Removed, to_remove
 from magic_committer.errors import FormatError, NotFound, NotSupported, StoreError
 from magic_committer.errors.messages import counted, name_some
 from magic_committer.hadoop.paths import (
@@ -277,7 +277,7 @@ class _Sweep:
             return 0
         before = self.swept.aborted
         removals = (
-            (upload, UploadRemover(self.runtime, look_first=looks).to_remove(upload))
+            (upload, to_remove(self.runtime, upload, look_first=looks))
             for upload, looks in self._targets(doomed)
         )
         with closing(requests.each(self.runtime, removals)) as ended:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from magic_committer.commit.fence import AtKey, names
 from magic_committer.commit.probe import refuse_long_element
-from magic_committer.commit.requests import AtOnce, Start
+from magic_committer.commit.requests import AtOnce
 from magic_committer.commit.sets import etag_of, to_pending
 from magic_committer.committers.base import Committer
 from magic_committer.committers.ends import Doing, TaskAttempt, Turns
@@ -161,20 +161,18 @@ class Closings:
         """Send what is there and what comes, until there is nothing. In one thread at a time."""
         going: set[Handed[None]] = set()
 
-        def new() -> tuple[Handed[None], Start[BaseException | None]] | None:
+        def new() -> tuple[Handed[None], Generator[Ask, Any, None]] | None:
             if not self._new:
                 return None
             steps, end = self._new.popleft()
             going.add(end)
-            # It cannot begin anew, and need not: only works that abort do.
-            return end, lambda _: _caught(steps)
+            return end, _ending(end, steps)
 
         clock = self._runtime.clock
         try:
             while self._has_more():
-                for end, error in AtOnce(clock, many, new, FILES_MAX, LOOK_SECONDS).run():
+                for end, _ in AtOnce(clock, many, new, FILES_MAX, LOOK_SECONDS).run():
                     going.discard(end)
-                    end.set_result(None) if error is None else end.set_exception(error)
         except BaseException as error:  # none of the store's: those are answers
             with self._lock:
                 self._sends = False
@@ -231,13 +229,16 @@ class Closings:
                 self._failed.append(stream)
 
 
-def _caught(steps: Steps) -> Generator[Ask, Any, BaseException | None]:
-    """Do a work. Gives the error that it ended with."""
+def _ending(end: Handed[None], steps: Steps) -> Generator[Ask, Any, None]:
+    """Do a work, and say at once how it has ended."""
     try:
         yield from steps
+    except GeneratorExit:  # `_send_all` says why nobody goes on with it
+        raise
     except BaseException as error:
-        return error
-    return None
+        end.set_exception(error)
+    else:
+        end.set_result(None)
 
 
 def _taken_from(waiting: deque[UploadStream]) -> UploadStream | None:

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from magic_committer.commit import requests, sets
 from magic_committer.commit.fence import AttemptSet, Fence, refused
 from magic_committer.commit.sets import LOADING_BYTES_MAX, ReadyUpload, set_bytes_max
-from magic_committer.commit.uploads import Removal, Removed, UploadRemover
+from magic_committer.commit.uploads import Removal, Removed, remove, to_remove
 from magic_committer.errors import (
     FormatError,
     MagicError,
@@ -54,7 +54,7 @@ from magic_committer.stores.base import ObjectInfo, objects, same_etag
 
 def remove_one(runtime: Runtime, upload: ReadyUpload) -> None:
     """Remove one upload, unless it has ended."""
-    error = _why_left(runtime, upload, UploadRemover(runtime).remove(upload))
+    error = _why_left(runtime, upload, remove(runtime, upload))
     if error is not None:
         raise error
 
@@ -89,8 +89,10 @@ def remove_all(
             failures.append(error)
             continue
         doomed[upload.key, upload.upload_id] = upload.bare
-    remover = UploadRemover(runtime, look_first=look_first)
-    removals = ((doomed[name], remover.to_remove(doomed[name])) for name in sorted(doomed))
+    removals = (
+        (doomed[name], to_remove(runtime, doomed[name], look_first=look_first))
+        for name in sorted(doomed)
+    )
     for name, removed in requests.each(runtime, removals):
         left = _why_left(runtime, name, removed)
         if left is not None:

@@ -84,10 +84,10 @@ from magic_committer.commit.uploads import (
     Removal,
     Removed,
     UploadLook,
-    UploadRemover,
     became,
+    looking,
     object_at,
-    to_look,
+    to_remove,
 )
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import (
@@ -908,12 +908,10 @@ class GivingUp:
     def uploads(self) -> None:
         """End the job's uploads and go on after single failures; with ``dry_run``, only look at
         them. Those of a listing come second: the sets have told the UUIDs by then."""
-        runtime, remover = self.runtime, UploadRemover(self.runtime)
-        begin: Callable[[ReadyUpload], requests.Start[UploadLook | Removed]] = (
-            partial(to_look, runtime) if self.dry_run else remover.to_remove
-        )
+        runtime = self.runtime
+        begin: Callable[..., requests.Steps[Any]] = looking if self.dry_run else to_remove
         for targets in (self._by_sets(), self._by_name()):
-            works = ((one, begin(one)) for one in targets if self.known.add(one.name))
+            works = ((one, begin(runtime, one)) for one in targets if self.known.add(one.name))
             with closing(requests.each(runtime, works, in_flight=IN_FLIGHT)) as ended:
                 for (upload, end), fate in each(runtime, self._fate, ended, IN_FLIGHT):
                     self._note(upload, end, or_raise(fate))
