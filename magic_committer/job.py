@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 from msgspec import structs
 
-from magic_committer.commit.fence import ALIVE_SECONDS, SignOfLife
+from magic_committer.commit.fence import ALIVE_SECONDS, give_sign_of_life
 from magic_committer.commit.outcome import end, ended, finish
 from magic_committer.committers.base import JobCommitter, TaskAttempt, named
 from magic_committer.errors import (
@@ -402,8 +402,8 @@ class Job:
         for hours. `write`, ``with start(...) as job:`` and the Spark functions do it themselves.
         Returns a function that stops the signs; call it when the job has ended. It never blocks.
         """
-        life = SignOfLife(self._committer().runtime, self._started)
-        return wiring.pool.every(ALIVE_SECONDS, life.give)
+        give = partial(give_sign_of_life, self._committer().runtime, self._started)
+        return wiring.pool.every(ALIVE_SECONDS, give)
 
     def __enter__(self) -> Job:
         """Begin a block. When the block ends, the job is over::

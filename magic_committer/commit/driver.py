@@ -50,7 +50,6 @@ from magic_committer.commit.gather import (
     load_sets,
     make_plan,
     refusal,
-    refuse_other_terms,
     wanted_results,
     whose_they_are_is_lost,
 )
@@ -62,12 +61,13 @@ from magic_committer.commit.outcome import (
     ended_by_record,
     incomplete,
     not_undone,
+    refuse_other_terms,
     tell_interrupted,
     unknown,
 )
 from magic_committer.commit.probe import need
 from magic_committer.commit.publish import Conflict, Publication
-from magic_committer.commit.register import BATCHES_PER_LOOK, finish, marker_ref
+from magic_committer.commit.register import BATCHES_PER_LOOK, decider, finish, marker_ref
 from magic_committer.commit.requests import Ahead
 from magic_committer.commit.revert import mark_begun, refuse_if_published, undo_all, what_stays
 from magic_committer.commit.sets import (
@@ -79,7 +79,6 @@ from magic_committer.commit.sets import (
     store_plan,
     stored_uploads,
 )
-from magic_committer.commit.setup import decider
 from magic_committer.commit.sweep import Swept, job_records, sweep
 from magic_committer.errors import (
     AlreadyVisible,
@@ -305,7 +304,8 @@ class Driver:
         if seen is None:
             return self._without_record()
         record = seen.record
-        stream.refuse_other_batch(record, self.batch)
+        if self.batch is not None:
+            stream.refuse_other_batch(record, self.batch)
         if next_step(record.state) in (Step.COMPLETE, Step.FINISH):
             return self._publish_stored(seen)
         if record.state is State.CLOSED and record.outcome == "committed":

@@ -47,7 +47,6 @@ from magic_committer.hadoop.paths import SET_SUFFIXES, Destination
 from magic_committer.options import FAILING, REPLACING
 from magic_committer.protocol.plan import KeySet, Plan, PlannedSet
 from magic_committer.protocol.record import (
-    JobRecord,
     ObjectRef,
     OwnCommit,
     StartedJob,
@@ -250,25 +249,6 @@ class Prospect:
     files: int
     bytes: int
     problems: tuple[str, ...]
-
-
-def refuse_other_terms(job: StartedJob, record: JobRecord) -> None:
-    """Refuse a handle whose terms are not those of the job's record: everyone obeys the record.
-    Pure."""
-    differ = [
-        f"{name} {own!r}, and the record {theirs!r}"
-        for name, own, theirs in job.terms.differing(record.terms)
-    ]
-    if not differ:
-        return
-    raise OptionError(
-        f"job {job.id!r}: this handle says {'; '.join(differ)}: it was edited, or is an old one",
-        hint="Nothing was done. Use a handle that says what the record says",
-        remedies=(
-            Remedy("commit", job.dest, job.id, "commit it by its record"),
-            end(job.dest, job.id, "abort it"),
-        ),
-    )
 
 
 def wanted_results(

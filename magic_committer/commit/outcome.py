@@ -15,6 +15,7 @@ from magic_committer.errors import (
     FormatError,
     JobNotRunning,
     MagicError,
+    OptionError,
     OutcomeUnknown,
 )
 from magic_committer.errors.messages import DEAD_AFTER, Remedy, add_note, counted_are, name_some
@@ -90,6 +91,25 @@ def unknown(job: StartedJob) -> OutcomeUnknown:
         f"job {job.id!r} has no record any more: whether it committed cannot be told",
         job_id=job.id,
         hint=f"Look at {job.dest} before the job is run again",
+    )
+
+
+def refuse_other_terms(job: StartedJob, record: JobRecord) -> None:
+    """Refuse a handle whose terms are not those of the job's record: everyone obeys the record.
+    Pure."""
+    differ = [
+        f"{name} {own!r}, and the record {theirs!r}"
+        for name, own, theirs in job.terms.differing(record.terms)
+    ]
+    if not differ:
+        return
+    raise OptionError(
+        f"job {job.id!r}: this handle says {'; '.join(differ)}: it was edited, or is an old one",
+        hint="Nothing was done. Use a handle that says what the record says",
+        remedies=(
+            Remedy("commit", job.dest, job.id, "commit it by its record"),
+            end(job.dest, job.id, "abort it"),
+        ),
     )
 
 

@@ -11,18 +11,16 @@ late: that record goes through ``aborting`` and a sweep, and stays ``closed``.
 from __future__ import annotations
 
 import logging
-import os
-import socket
 
 from msgspec import structs
 
 from magic_committer.commit import probe, register
 from magic_committer.commit.conflict import refuse_existing_data, refuse_other_jobs
 from magic_committer.commit.outcome import end, ended, outcome_of
-from magic_committer.commit.register import finish
+from magic_committer.commit.register import decider, finish
 from magic_committer.commit.stream import of_another_query
 from magic_committer.commit.sweep import sweep
-from magic_committer.errors import Decider, JobExists, JobNotFound, MagicError, StoreError
+from magic_committer.errors import JobExists, JobNotFound, MagicError, StoreError
 from magic_committer.errors.messages import ENDED_OR_NEVER, ID_USED_ONCE, add_note
 from magic_committer.hadoop.paths import Destination, JobPaths, check_id
 from magic_committer.options import EXCLUDING, REPLACING, refuse_lost_checksums
@@ -242,8 +240,3 @@ def _withdraw(runtime: Runtime, job: StartedJob, seen: register.Seen, why: BaseE
         add_note(why, told, end(job.dest, job.id, "end the job"))
     for warning in warnings:
         why.add_note(f"taking back the record of job {job.id!r}: {warning}")
-
-
-def decider(role: str) -> Decider:
-    """This process, as a record names it."""
-    return Decider(role, socket.gethostname(), os.getpid())

@@ -276,9 +276,9 @@ def refuse_unconditional(job: StartedJob) -> None:
         )
 
 
-def refuse_other_batch(record: JobRecord, batch: StreamBatch | None) -> None:
+def refuse_other_batch(record: JobRecord, batch: StreamBatch) -> None:
     """Refuse to finish a job as a batch that it was not decided as. Pure."""
-    if batch is None or outcome_of(record) != "committed" or record.batch == batch:
+    if outcome_of(record) != "committed" or record.batch == batch:
         return
     was = f"as {record.batch}" if record.batch is not None else "without a batch"
     raise OptionError(

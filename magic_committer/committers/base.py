@@ -54,7 +54,7 @@ class Committer(Generic[A]):
     def __init__(
         self, runtime: Runtime, job: StartedJob, options: Options, blocks: BlockSource
     ) -> None:
-        self.runtime = _as_agreed(runtime, job.terms, options)
+        self.runtime = as_agreed(runtime, job.terms, options)
         self.job = job
         self.options = options
         self.blocks = blocks
@@ -73,14 +73,6 @@ class Committer(Generic[A]):
 
     def _say(self) -> None:
         """Say what a user has to know of a job that was started."""
-
-    @classmethod
-    def found(
-        cls, runtime: Runtime, dest: Destination, seen: register.Seen, options: Options | None
-    ) -> Self:
-        """Take a job over from the store, by its record."""
-        job = StartedJob.attached(seen.record, dest.url, seen.etag)
-        return cls(runtime, job, options or Options(), BlockSource())
 
     # A job ----------------------------------------------------------------------------------------
 
@@ -104,7 +96,7 @@ class Committer(Generic[A]):
         refuse_threads(runtime.store, options.commit_threads)
         if why := refusal_of(runtime.store, cls.name, terms.mode):
             raise OptionError(f"{dest.url}, {cls.name!r}, mode {terms.mode!r}: {why}")
-        agreed = _as_agreed(runtime, terms, options)
+        agreed = as_agreed(runtime, terms, options)
         asked = (agreed, dest, terms, job_id, said_mode, checkpoint)
         try:
             job = setup_job(*asked)
@@ -169,11 +161,29 @@ class Committer(Generic[A]):
 
     def driver(self, role: str = "driver", accept: Collection[str] = ()) -> Driver:
         """What commits or ends the job."""
-        refuse_threads(self.runtime.store, self.options.commit_threads)
-        return Driver(self.runtime, self.job, role, accept)
+        return _driver(self.runtime, self.job, role, accept)
 
 
-def _as_agreed(runtime: Runtime, terms: Terms, options: Options) -> Runtime:
+def driver_of(
+    runtime: Runtime,
+    dest: Destination,
+    seen: register.Seen,
+    options: Options,
+    role: str = "recovery",
+    accept: Collection[str] = (),
+) -> Driver:
+    """What finishes or ends a job that was found on the store, by its record."""
+    job = StartedJob.attached(seen.record, dest.url, seen.etag)
+    return _driver(as_agreed(runtime, job.terms, options), job, role, accept)
+
+
+def _driver(runtime: Runtime, job: StartedJob, role: str, accept: Collection[str]) -> Driver:
+    refuse_threads(runtime.store, runtime.in_flight)
+    return Driver(runtime, job, role, accept)
+
+
+def as_agreed(runtime: Runtime, terms: Terms, options: Options) -> Runtime:
+    """The components as the job's record and the options say."""
     on = terms.conditional_writes == "on"
     store = runtime.store if on else unconditional(runtime.store)
     return replace(runtime, store=store, in_flight=options.commit_threads)

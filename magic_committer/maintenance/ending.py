@@ -89,6 +89,7 @@ from magic_committer.commit.uploads import (
     object_at,
     to_remove,
 )
+from magic_committer.committers.base import as_agreed, driver_of
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import (
     AbortIncomplete,
@@ -365,9 +366,7 @@ class Ending:
 
     def _driver(self, role: str = "driver", accept: Collection[str] = ()) -> Driver:
         seen = self._take()
-        return MagicCommitter.found(self.runtime, self.dest, seen, self.options).driver(
-            role, accept
-        )
+        return driver_of(self.runtime, self.dest, seen, self.options, role, accept)
 
     def _job(self) -> StartedJob:
         """The job as its record says, or as it will be."""
@@ -525,9 +524,8 @@ class Ending:
             if dry_run:
                 self.seen = seen
                 return self._planned(recovery, accept, leave_visible)
-            committer = MagicCommitter.found(self.runtime, self.dest, seen, self.options)
+            driver = driver_of(self.runtime, self.dest, seen, self.options, accept=accept)
             try:
-                driver = committer.driver("recovery", accept)
                 report = driver.settle(record.state, leave_visible=leave_visible)
             except (JobNotRunning, OutcomeUnknown) as error:
                 last = error  # another process moved it on: look again
@@ -812,7 +810,7 @@ class GivingUp:
         self.uuids, self.adopted = {job.uuid}, bool(job.adopted)
         self.directories = job.paths.directories
         self.undo = record.state is State.REVERTING
-        self.runtime = MagicCommitter.found(self.runtime, self.dest, seen, self.options).runtime
+        self.runtime = as_agreed(self.runtime, job.terms, self.options)
         self.uploads()
         if not self.dry_run:
             if found is State.COMPLETED and record.batch is not None:
@@ -864,8 +862,8 @@ class GivingUp:
         """Abort or undo the job in the usual way. Gives its report, or what keeps it from being
         undone. If nobody knows what its record says, the error goes on: nothing is given up."""
         try:
-            committer = MagicCommitter.found(self.runtime, self.dest, seen, self.options)
-            report = committer.driver("recovery").abort(revert=True)
+            driver = driver_of(self.runtime, self.dest, seen, self.options)
+            report = driver.abort(revert=True)
         except JobNotRunning as error:
             return None, error.message
         except (AbortIncomplete, CommitIncomplete, FormatError) as error:

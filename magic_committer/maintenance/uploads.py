@@ -65,7 +65,7 @@ from magic_committer.commit.uploads import (
     looking,
     removing,
 )
-from magic_committer.committers.magic import MagicCommitter
+from magic_committer.committers.base import driver_of
 from magic_committer.errors import FormatError, MagicError, OptionError, PathError, StoreError
 from magic_committer.errors.messages import age_words, bytes_words, counted, counted_are
 from magic_committer.hadoop.documents import Pending
@@ -992,8 +992,7 @@ class Clearing:
             age = changed_ago(self._runtime, *seen.record.paths(dest).directories)
             if seen.record.state is State.RUNNING and age < self._found.dead_after:
                 return f"its job lives: it changed {age_words(age)} ago"
-            committer = MagicCommitter.found(self._runtime, dest, seen, self._found.options)
-            report = committer.driver("recovery").abort()
+            report = driver_of(self._runtime, dest, seen, self._found.options).abort()
         except MagicError as error:
             return f"its job could not be aborted: {error.message}"
         left = unfinished(job.id, report.state, report)

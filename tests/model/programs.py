@@ -15,8 +15,9 @@ from msgspec.structs import replace
 
 import magic_committer as mc
 from magic_committer.commit import register
-from magic_committer.commit.fence import SignOfLife
+from magic_committer.commit.fence import give_sign_of_life
 from magic_committer.commit.setup import find_job
+from magic_committer.committers.base import driver_of
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import StoreError, Unanswered
 from magic_committer.hadoop.paths import JobPaths
@@ -197,7 +198,7 @@ def handle(runtime: Runtime, job: StartedJob, name: str, *, commits: bool) -> st
 
 @program
 def alive(runtime: Runtime, job: StartedJob) -> str:
-    SignOfLife(runtime, job).give()
+    give_sign_of_life(runtime, job)
     return "done"
 
 
@@ -221,8 +222,7 @@ def revert(runtime: Runtime, job: StartedJob) -> Any:
     seen = register.read(runtime, JobPaths(DEST, job.id).record)
     if seen is None or seen.record.state is not State.COMMITTING:
         return "refused"
-    found = MagicCommitter.found(runtime, DEST, seen, OPTIONS)
-    return found.driver("recovery").abort(revert=True)
+    return driver_of(runtime, DEST, seen, OPTIONS).abort(revert=True)
 
 
 @program
