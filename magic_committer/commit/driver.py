@@ -447,9 +447,7 @@ class Driver:
 
     def _check(self, spool: Spool) -> Checked:
         with self._timed(stats.CHECK_UPLOADS):
-            return check_uploads(
-                self.runtime, self.job, self.dest, spool, self.accept, self._listed
-            )
+            return check_uploads(self.runtime, self.job, spool, self.accept, self._listed)
 
     def _raise_unless_decided(self, seen: register.Seen, error: JobError) -> NoReturn:
         """Raise, unless a faster driver has swept what is missed."""

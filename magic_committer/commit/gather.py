@@ -43,7 +43,7 @@ from magic_committer.errors import (
     PathError,
 )
 from magic_committer.errors.messages import Remedy, counted, name_some
-from magic_committer.hadoop.paths import SET_SUFFIXES, Destination
+from magic_committer.hadoop.paths import SET_SUFFIXES
 from magic_committer.options import FAILING, REPLACING
 from magic_committer.protocol.plan import KeySet, Plan, PlannedSet
 from magic_committer.protocol.record import (
@@ -129,7 +129,6 @@ class Checked:
 def check_uploads(
     runtime: Runtime,
     job: StartedJob,
-    dest: Destination,
     spool: Spool,
     taken_as_is: Collection[str] = (),
     listed: Ahead[UploadPage] | None = None,
@@ -141,7 +140,7 @@ def check_uploads(
     files = sum(loaded.files for loaded in spool.accepted)
     checked = Checked(files)
     checked.files, checked.bytes = files, sum(loaded.bytes for loaded in spool.accepted)
-    add, problem_of = checked.names.add_upload, RowCheck(job, dest).problem
+    add, problem_of = checked.names.add_upload, RowCheck(job).problem
     any_long, twice = False, set[str]()
     for one in spool.named():
         key = one.key
@@ -161,7 +160,7 @@ def check_uploads(
             _too_long(runtime, job, keys() if any_long else ()), not_held(runtime.store, keys)
         ):
             checked.problem(problem)
-        for upload in missing_uploads(runtime, dest, checked, spool.uploads(), listed):
+        for upload in missing_uploads(runtime, job, checked, spool.uploads(), listed):
             if upload.key in taken_as_is:
                 continue
             checked.problem(
@@ -187,7 +186,7 @@ def _too_long(runtime: Runtime, job: StartedJob, keys: Iterable[str]) -> Iterato
 
 def missing_uploads(
     runtime: Runtime,
-    dest: Destination,
+    job: StartedJob,
     checked: Checked,
     sets: Uploads,
     listed: Ahead[UploadPage] | None = None,
@@ -207,7 +206,7 @@ def missing_uploads(
         suppress(NotSupported),  # then each upload is looked up, below
         closing(listed)
         if listed
-        else Ahead(runtime, lambda: store.list_uploads(dest.prefix)) as pages,
+        else Ahead(runtime, lambda: store.list_uploads(job.paths.dest.prefix)) as pages,
     ):
         for page in pages:
             for seen in page.uploads:

@@ -19,7 +19,6 @@ from magic_committer.errors import (
     OutcomeUnknown,
 )
 from magic_committer.errors.messages import DEAD_AFTER, Remedy, add_note, counted_are, name_some
-from magic_committer.hadoop.paths import Destination
 from magic_committer.options import FAILING
 from magic_committer.protocol.record import OUTCOMES, JobRecord, StartedJob, State
 from magic_committer.runtime.components import Runtime
@@ -81,7 +80,7 @@ def ended_by_record(dest: str, record: JobRecord) -> JobNotRunning:
 
 def committed_by_marker(runtime: Runtime, job: StartedJob) -> bool:
     """Whether `_SUCCESS` says that a job without a record has committed. Nothing else can tell."""
-    marker = read_marker(runtime, Destination.parse(job.dest).success_key)
+    marker = read_marker(runtime, job.paths.dest.success_key)
     return marker is not None and marker.uuid == job.uuid
 
 

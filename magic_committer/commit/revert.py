@@ -62,7 +62,7 @@ from magic_committer.hadoop.documents import (
     decode_success,
 )
 from magic_committer.hadoop.manifests import decode_set
-from magic_committer.hadoop.paths import PENDING_SUFFIX, PENDINGSET_SUFFIX, Destination
+from magic_committer.hadoop.paths import PENDING_SUFFIX, PENDINGSET_SUFFIX
 from magic_committer.protocol.plan import KeySet
 from magic_committer.protocol.record import JOB_METADATA, ObjectRef, StartedJob
 from magic_committer.runtime.components import Progress, Runtime
@@ -185,7 +185,7 @@ def _named(
 ) -> Iterator[tuple[ReadyUpload, bool, bool]]:
     """Each upload that the job's control objects name, once for each kind of control object;
     whether its task committed, and whether a commit would collect it."""
-    dest, taken_from = Destination.parse(job.dest), job.paths.job_attempt
+    dest, taken_from = job.paths.dest, job.paths.job_attempt
     known = KeySet()
 
     read = partial(uploads_in, runtime, job)
@@ -247,7 +247,7 @@ def committed_by_hadoop(runtime: Runtime, job: StartedJob) -> bool:
 
 def _marked(runtime: Runtime, job: StartedJob) -> float | None:
     """When Hadoop wrote a `_SUCCESS` that names the job; None if there is none."""
-    key = Destination.parse(job.dest).success_key
+    key = job.paths.dest.success_key
     try:
         stored = runtime.store.get(key, max_bytes=SUCCESS_BYTES_MAX)
         success = decode_success(stored.body, key)

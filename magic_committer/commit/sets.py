@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, groupby, zip_longest
 from typing import IO, Any, NamedTuple, TypeVar, cast, get_args
 
@@ -34,7 +35,6 @@ from magic_committer.hadoop.documents import (
 )
 from magic_committer.hadoop.manifests import EXTRA_ATTEMPT, EXTRA_JOB, EXTRA_TASK, decode_set
 from magic_committer.hadoop.paths import (
-    Destination,
     check_name,
     owner_of,
     set_name,
@@ -181,11 +181,11 @@ def _known(algorithm: str | None, value: str | None) -> Checksum | None:
 class RowCheck:
     """What one upload of a job must be, before anything becomes visible."""
 
-    def __init__(self, job: StartedJob, dest: Destination) -> None:
+    def __init__(self, job: StartedJob) -> None:
         self._job = job
-        self._dest = dest
+        self._dest = job.paths.dest
         self._token = f"{job.uuid}."
-        self._waits = job.waits and job.paths.task_attempts[len(dest.prefix) :]
+        self._waits = job.waits and job.paths.task_attempts[len(self._dest.prefix) :]
 
     def problem(self, key: str, upload_id: str, token: str) -> str | None:
         """What is wrong with an upload; None if nothing is."""
@@ -452,7 +452,7 @@ def stored_uploads(
     destination and the job, as before the decision: somebody who may write a record below one
     destination must not make its reader act elsewhere (docs/security.md). NotFound: a set is gone,
     and the job may be finished: read its record again."""
-    right, directory = RowCheck(job, Destination.parse(job.dest)), job.paths.tree
+    right, directory = RowCheck(job), job.paths.tree
     refs = (SetRef(directory + s.name, s.etag, s.task, s.attempt) for s in sets)
     with closing(_reading(runtime, job.id, refs)) as outcomes:
         for outcome in outcomes:
@@ -518,7 +518,9 @@ def _reading(
                 larger.append(outcome.item)
             else:
                 yield outcome
-    yield from runtime.pool.each(lambda ref: read(ref, PENDINGSET_BYTES_MAX), larger, in_flight=1)
+    if larger:
+        whole = partial(read, bytes_max=PENDINGSET_BYTES_MAX)
+        yield from runtime.pool.each(whole, larger, in_flight=1)
 
 
 def _seen(runtime: Runtime, ref: SetRef, own: OwnSet) -> ObjectInfo | None:

@@ -26,7 +26,7 @@ from magic_committer.committers.saved import RetriedCreates, SavedFiles, remove_
 from magic_committer.errors import MagicError, OptionError, TaskFailed
 from magic_committer.hadoop import statistics
 from magic_committer.hadoop.documents import Pending, encode_pending, new_pending
-from magic_committer.hadoop.paths import PENDING_SUFFIX, Destination, MagicPath, java_uri
+from magic_committer.hadoop.paths import PENDING_SUFFIX, MagicPath, java_uri
 from magic_committer.options import Options, Track, refuse_lost_checksums
 from magic_committer.protocol.record import (
     TOKEN_METADATA,
@@ -194,14 +194,19 @@ class Closings:
         self._forget_ended()
 
     def _forget_ended(self) -> None:
-        while (stream := _taken_from(self._ended)) is not None:
-            self._forget(stream)
+        with suppress(IndexError):  # another thread has taken the last one
+            while self._ended:
+                self._forget(self._ended.popleft())
 
     def tell_failure(self) -> None:
         """Raise the error of a file that has failed, if no call has raised it before. A note names
         the file."""
         self._forget_ended()
-        while (stream := _taken_from(self._failed)) is not None:
+        while self._failed:
+            try:
+                stream = self._failed.popleft()
+            except IndexError:  # another thread has taken it
+                return
             try:
                 stream.tell_failure()
             except Exception as error:
@@ -239,14 +244,6 @@ def _ending(end: Handed[None], steps: Steps) -> Generator[Ask, Any, None]:
         end.set_exception(error)
     else:
         end.set_result(None)
-
-
-def _taken_from(waiting: deque[UploadStream]) -> UploadStream | None:
-    """Take the first. Another thread may take it meanwhile."""
-    try:
-        return waiting.popleft()
-    except IndexError:
-        return None
 
 
 # One attempt --------------------------------------------------------------------------------------
@@ -306,8 +303,10 @@ class Attempt(TaskAttempt):
     ) -> None:
         """``shared``: its files may be closed here and committed by others: each close reads the
         fence again after its `.pending` (protocol.md, "The fence")."""
-        super().__init__(runtime, job, replace(options, checksum=job.terms.checksum), task, attempt)
-        self._dest = Destination.parse(job.dest)
+        if options.checksum != job.terms.checksum:
+            options = replace(options, checksum=job.terms.checksum)
+        super().__init__(runtime, job, options, task, attempt)
+        self._dest = self._paths.dest
         self._blocks = blocks
         self._saved = SavedFiles(runtime, job, self._set, shared=shared)
         self._in_memory = job.terms.track == "memory"

@@ -42,17 +42,16 @@ Wider than Hadoop 3.4: the element ``__magic`` of Hadoop 3.3 is magic too.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from os import PathLike
 from pathlib import PurePath
-from typing import Literal
+from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import quote, unquote
 
 from magic_committer.errors import PathError, WrongType
 from magic_committer.errors.messages import RELATIVE_NAME, S3_URL, TOKEN_OUT, swept_there
-from magic_committer.runtime.threads import once
 from magic_committer.stores.base import KEY_BYTES_MAX
 from magic_committer.stores.urls import is_tree, is_tree_url, tree_url, url_of
 
@@ -96,6 +95,7 @@ ID_CHARS_MAX = 128
 SHOWN_CHARS_MAX = 200
 """How many characters of a bad path an error message repeats."""
 
+T = TypeVar("T")
 Layout = Literal["job", "plain"]
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)/?(.*)\Z", re.DOTALL)
@@ -122,6 +122,22 @@ _NOT_RAW_IN_JAVA = re.compile(
 
 
 # URLs and keys ------------------------------------------------------------------------------------
+
+
+class once(Generic[T]):
+    """A property that is computed once. That of functools holds a lock meanwhile in Python 3.11,
+    which a fork may leave locked for the child."""
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute = compute
+        self._name = compute.__name__
+        self.__doc__ = compute.__doc__
+
+    def __get__(self, instance: Any, owner: object = None) -> T:
+        if instance is None:
+            return self  # type: ignore[return-value]
+        value = instance.__dict__[self._name] = self._compute(instance)
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +326,7 @@ def check_name(name: str, *, uuid: str = "") -> None:
     PathError: the message says which rule the name breaks, and why."""
     if not isinstance(name, str) or not name:
         raise PathError("a file needs a name", hint=RELATIVE_NAME)
-    if is_plain_name(name) or (not uuid and _is_harmless(name)):
+    if _is_harmless(name) and (not uuid or "mcj" not in name):
         return
     if name.startswith("/") or _URL.match(name):
         raise PathError(f"{shown(name)} is not relative", hint=RELATIVE_NAME)
@@ -603,7 +619,7 @@ class JobPaths:
         return f"{self.attempt_directory(attempt)}{BASE}/"
 
     def pending(self, attempt: str, name: str) -> str:
-        check_name(name)
+        """The key of what completes a file, whose name was checked (`check_name`)."""
         return _check_fits(f"{self.base(attempt)}{name}{PENDING_SUFFIX}")
 
     def uri(self, key: str) -> str:

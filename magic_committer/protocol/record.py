@@ -45,7 +45,7 @@ from magic_committer.hadoop.documents import (
     read_fields,
     refuse_missing,
 )
-from magic_committer.hadoop.paths import WAITING_COMMITTERS, Destination, JobPaths
+from magic_committer.hadoop.paths import WAITING_COMMITTERS, Destination, JobPaths, once
 from magic_committer.options import (
     Accept,
     ChecksumOption,
@@ -55,8 +55,7 @@ from magic_committer.options import (
     Track,
     shown,
 )
-from magic_committer.protocol.ledger import StreamBatch, check_checkpoint
-from magic_committer.runtime.threads import once
+from magic_committer.protocol.ledger import Checkpoint, StreamBatch
 from magic_committer.stores.base import ChecksumAlgorithm, same_etag, same_time
 from magic_committer.stores.urls import is_tree
 
@@ -236,7 +235,7 @@ class JobRecord(OwnDocument, frozen=True):
     marker: ObjectRef | None
     outcome: str
     adopted: str = ""
-    checkpoint: str = ""
+    checkpoint: Checkpoint = ""
     batch: StreamBatch | None = None
     stays: str = ""
 
@@ -270,7 +269,6 @@ class JobRecord(OwnDocument, frozen=True):
         if isinstance(terms, dict) and isinstance(terms.get("exclusive"), bool):
             del terms["exclusive"]  # of the first records: true only as long as the driver lived
         record = read_fields(cls, document, source)
-        check_checkpoint(record.checkpoint, source, "checkpoint")
         if record.batch is not None and record.state is State.RUNNING:
             raise FormatError(source, "batch", "is named, and the job is not decided")
         if record.state in PLANNED and record.plan is None:

@@ -652,22 +652,6 @@ def renewed_in_children(one: T, begin: Callable[[T], None]) -> None:
     _renewed[one] = begin
 
 
-class once(Generic[T]):
-    """A property that is computed once. That of functools holds a lock meanwhile in Python 3.11,
-    which a fork may leave locked for the child."""
-
-    def __init__(self, compute: Callable[[Any], T]) -> None:
-        self._compute = compute
-        self._name = compute.__name__
-        self.__doc__ = compute.__doc__
-
-    def __get__(self, instance: Any, owner: object = None) -> T:
-        if instance is None:
-            return self  # type: ignore[return-value]
-        value = instance.__dict__[self._name] = self._compute(instance)
-        return value
-
-
 def _in_child() -> None:
     _alive.clear()
     for one, begin in list(_renewed.items()):

@@ -177,13 +177,14 @@ class PartLedger:
             raise UploadFailed(f"parts are not stored: {missing or [self.next_number]}")
         return tuple(self._stored[number] for number in range(1, len(self._sizes) + 1))
 
-    def checksum(self) -> Checksum | None:
-        """The whole object's checksum, from those of the parts; None if it has none of its own, or
-        if the store has told none of a copied part."""
-        sums = [(part.checksum, part.size) for part in self.finished() if part.checksum is not None]
-        if len(sums) < len(self._sizes) or not checksums.joins(sums[0][0].algorithm):
-            return None
-        return checksums.whole(sums)
-
     def _short(self, number: int) -> bool:
         return self._sizes[number - 1] < part_bytes(number, self.block_bytes, uniform=self.uniform)
+
+
+def checksum_of(parts: tuple[Part, ...]) -> Checksum | None:
+    """The whole object's checksum, from those of all its parts; None if it has none of its own, or
+    if the store has told none of a copied part."""
+    sums = [(part.checksum, part.size) for part in parts if part.checksum is not None]
+    if len(sums) < len(parts) or not checksums.joins(sums[0][0].algorithm):
+        return None
+    return checksums.whole(sums)

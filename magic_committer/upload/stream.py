@@ -35,7 +35,7 @@ from magic_committer.upload.file import (
     nothing,
     only_forwards,
 )
-from magic_committer.upload.ledger import FinishedUpload, PartLedger, copied_part_bytes
+from magic_committer.upload.ledger import FinishedUpload, PartLedger, checksum_of, copied_part_bytes
 from magic_committer.upload.sender import PartSender
 
 TAKEN_BESIDE_BYTES_MAX = 64 * 1024**2
@@ -397,9 +397,9 @@ class UploadStream(TaskFile):
 
     def _record(self) -> None:
         created, ledger = self._sender.created(), self._ledger
-        parts, checksum = ledger.finished(), ledger.checksum()
+        parts = ledger.finished()
         finished = FinishedUpload(
-            self.key, created.upload_id, created.attempts, parts, ledger.length, checksum
+            self.key, created.upload_id, created.attempts, parts, ledger.length, checksum_of(parts)
         )
         self._sender.told = True
         self._on_close(finished)
