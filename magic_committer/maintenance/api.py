@@ -467,9 +467,10 @@ def read_stream(
     """
     query = StreamBatch(query, 0).query
     runtime, destination = _reach(dest, s3_of(s3, place), no_progress)
-    ledger = read_ledger(runtime, destination, query).ledger
-    if ledger is None:
+    stored = read_ledger(runtime, destination, query)
+    if not stored.etag:
         return None
+    ledger = stored.ledger
     by, number = ("", None) if ledger.claim is None else (ledger.claim.job_id, ledger.claim.number)
     return StreamState(
         query, destination.url, ledger.done, ledger.done_by, by, number, ledger.checkpoint

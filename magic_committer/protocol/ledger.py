@@ -189,10 +189,8 @@ class Move(Enum):
     """Another job has claimed a batch: settle it, then claim, if the ledger is still the same."""
 
 
-def next_move(ledger: Ledger | None, number: int, uuid: str) -> Move:
+def next_move(ledger: Ledger, number: int, uuid: str) -> Move:
     """What a job does that wants to publish a batch. Pure."""
-    if ledger is None:
-        return Move.CLAIM
     if ledger.covers(number):
         return Move.SKIP
     if ledger.claim is None:

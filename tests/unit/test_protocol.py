@@ -87,7 +87,6 @@ def test_a_large_ledger_is_refused() -> None:
 @pytest.mark.parametrize(
     ("ledger", "number", "move"),
     [
-        (None, 0, Move.CLAIM),
         (NEW, 0, Move.CLAIM),
         (Ledger("q", "n", 6, ONE, None), 7, Move.CLAIM),
         (Ledger("q", "n", 6, ONE, None), 6, Move.SKIP),
@@ -99,7 +98,7 @@ def test_a_large_ledger_is_refused() -> None:
         (Ledger("q", "n", 6, ONE, Claim("one", ONE, 7)), 8, Move.SETTLE),
     ],
 )
-def test_the_ledger_tells_the_next_move(ledger: Ledger | None, number: int, move: Move) -> None:
+def test_the_ledger_tells_the_next_move(ledger: Ledger, number: int, move: Move) -> None:
     """What job 2 does that wants to publish a batch."""
     assert next_move(ledger, number, TWO) is move
 
