@@ -306,14 +306,14 @@ class Plan:
         found: dict[str, Any] = {}
         first = 0
         for name, kind in _KINDS.items():
-            rows = found[name] = Rows(data, ends, first, getattr(head, name), kind.read)
-            number = 0
+            count = getattr(head, name)
+            rows = found[name] = Rows(data, ends, first, count, kind.read)
+            first, number = first + count, 0
             try:
                 for number, _ in enumerate(rows, 1):  # noqa: B007
                     continue
             except (DecodeError, UnicodeDecodeError) as error:
                 raise FormatError(source, f"{name}[{number}]", f"is no row: {error}") from None
-            first += len(rows)
         found["partitions"] = tuple(found["partitions"])
         return cls(
             head.job_id, head.uuid, head.nonce, head.files, head.bytes, **found, marker=head.marker
