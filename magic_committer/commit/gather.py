@@ -22,7 +22,7 @@ from itertools import chain
 from magic_committer.commit import requests
 from magic_committer.commit.conflict import refuse_existing_data, replaced
 from magic_committer.commit.outcome import end
-from magic_committer.commit.probe import is_long, refuse_long_element
+from magic_committer.commit.probe import refuse_long_element
 from magic_committer.commit.requests import Ahead
 from magic_committer.commit.revert import has_begun
 from magic_committer.commit.sets import (
@@ -43,7 +43,7 @@ from magic_committer.errors import (
     PathError,
 )
 from magic_committer.errors.messages import Remedy, counted, name_some
-from magic_committer.hadoop.paths import SET_SUFFIXES
+from magic_committer.hadoop.paths import SET_SUFFIXES, is_long
 from magic_committer.options import FAILING, REPLACING
 from magic_committer.protocol.plan import KeySet, Plan, PlannedSet
 from magic_committer.protocol.record import (

@@ -43,7 +43,14 @@ from magic_committer.errors import (
     WriteConflict,
 )
 from magic_committer.errors.messages import Remedy
-from magic_committer.hadoop.paths import MAGIC_JOB_PREFIX, Destination, JobPaths, shown
+from magic_committer.hadoop.paths import (
+    ELEMENT_BYTES_MAX,
+    MAGIC_JOB_PREFIX,
+    Destination,
+    JobPaths,
+    is_long,
+    shown,
+)
 from magic_committer.options import FAILING, REPLACING, Mode, in_both
 from magic_committer.protocol.record import JOB_METADATA, TOKEN_METADATA, ObjectRef, State
 from magic_committer.runtime.components import Clock, Runtime
@@ -543,30 +550,21 @@ _QUESTIONS: Mapping[str, Callable[[Scratch], _Finding]] = {
 # S3 has no such limit, and percent-encoded partition values can be so long. A store that keeps keys
 # as paths of files has the limit: it takes the upload and all its parts, and refuses to complete
 # it, for ever (versitygw: 500). Only the store knows whether it has the limit. So it is asked,
-# once, and only for a name of that length: it answers a GET of such a key with 400 KeyTooLongError.
-# The key in the question is in a directory that exists: in a directory that does not exist a file
-# system finds nothing (404), whatever the name. No object has this key. The question is a GET,
-# because the answer to a HEAD has no code, and a 400 may then mean an expired token (S3 API).
+# once, and only for such a name (`is_long`): it answers a GET of such a key with 400
+# KeyTooLongError. The key in the question is in a directory that exists: in a directory that does
+# not exist a file system finds nothing (404), whatever the name. No object has this key. The
+# question is a GET, because the answer to a HEAD has no code, and a 400 may then mean an expired
+# token (S3 API).
 #
 # The question is asked when a file is opened, and again before the decision, because others
 # (Hadoop, an older version) open files too. If the store does not tell, the name is accepted: the
 # job can then be undone (`magic_committer.commit.revert`).
 
 
-ELEMENT_BYTES_MAX = 255
-"""Bytes of one element of a path on a file system (NAME_MAX)."""
 _ASKED = "x" * (ELEMENT_BYTES_MAX + 1)
 
 _limited: dict[str, bool] = {}
 """What this process has learnt: for each store, by its identity, whether it has the limit."""
-
-
-def is_long(key: str) -> bool:
-    """Whether an element of a key is longer than the name of a file may be. Pure."""
-    bytes_max = len(key) if key.isascii() else len(key) * 4  # at most 4 bytes each in UTF-8
-    if bytes_max <= ELEMENT_BYTES_MAX:
-        return False
-    return any(len(element.encode()) > ELEMENT_BYTES_MAX for element in key.split("/"))
 
 
 def refuse_long_element(runtime: Runtime, key: str, directory: str) -> None:

@@ -331,8 +331,7 @@ class Ahead(Generic[P]):
 
     def _begin(self) -> None:
         self._working = False
-        with self._errand.here():
-            self._coming = self._pool.submit(self._request)
+        self._coming = self._pool.submit(self._request, self._errand)
 
     def _request(self) -> None:
         """Request pages until there are enough."""

@@ -89,6 +89,8 @@ JSON = ".json"
 CONTROL_BYTES_MIN = 144
 """How many of `KEY_BYTES_MAX` bytes a destination must leave free: for the `.pending` of a file
 with a name of some characters and ids of 32 digits."""
+ELEMENT_BYTES_MAX = 255
+"""Bytes of one element of a path on a file system (NAME_MAX)."""
 BUCKET_CHARS_MAX = 255
 PLAIN_CHARS_MAX = 250
 ID_CHARS_MAX = 128
@@ -397,6 +399,14 @@ def without_token(name: str) -> str:
     """A name whose tokens are plain digits: it names no job, and is still like no other name."""
     directory, slash, last = name.rpartition("/")
     return f"{directory}{slash}{_TOKEN.sub(lambda found: found[0].replace('mcj', '', 1), last)}"
+
+
+def is_long(key: str) -> bool:
+    """Whether an element of a key is longer than the name of a file may be. Pure."""
+    bytes_max = len(key) if key.isascii() else len(key) * 4  # at most 4 bytes each in UTF-8
+    if bytes_max <= ELEMENT_BYTES_MAX:
+        return False
+    return any(len(element.encode()) > ELEMENT_BYTES_MAX for element in key.split("/"))
 
 
 def uuid_in_name(key: str) -> str | None:
