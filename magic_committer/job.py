@@ -344,7 +344,7 @@ class Job:
         """
         tasks = expected_of(expect)
         results = results_of(results)
-        batch = batch_of(batch)
+        batch = batch_of(batch) if batch is not None else None
         self._check_at_home("committed")
         if isinstance(results, Iterator):
             results = self._once(results)

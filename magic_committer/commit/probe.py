@@ -130,12 +130,6 @@ class Capabilities:
     notes: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
-UNCONDITIONAL = Capabilities(
-    conditional_put=False, swap=False, conditional_complete=False, conditional_delete=False
-)
-"""What a job with ``conditional_writes="off"`` may rely on, whatever its store can do."""
-
-
 class _Finding(NamedTuple):
     value: Any
     note: str = ""
@@ -179,10 +173,8 @@ def wants_at_setup(mode: Mode) -> frozenset[Want]:
     return frozenset(wants)
 
 
-def need(
-    runtime: Runtime, paths: JobPaths, seen: register.Seen, wants: Collection[Want]
-) -> tuple[Capabilities, bool]:
-    """Find out what is wanted and not known yet. Repeatable.
+def need(runtime: Runtime, paths: JobPaths, seen: register.Seen, wants: Collection[Want]) -> bool:
+    """Find out what is wanted and not `known` yet. Repeatable.
 
     Requests, once for each process and store: ``conditional_put`` and ``swap`` 1 PUT each,
     ``metadata_kept`` 1 HEAD, ``conditional_complete`` 7, ``conditional_delete`` 5,
@@ -190,8 +182,8 @@ def need(
     about conditions. For ``conditional_put`` and ``swap`` the record must be as its creator wrote
     it a moment ago: it is written again.
 
-    Gives what is known; and whether a late PUT of this question could still write the record after
-    its deletion: then the record must not be deleted. Where ``conditional_delete`` is False,
+    Gives whether a late PUT of this question could still write the record after its deletion: then
+    the record must not be deleted. Where ``conditional_delete`` is False,
     deletes compare first, and an object that another writer puts in between is lost
     (`commit.revert`); where ``true_complete`` is, `commit.uploads` looks at each object."""
     off = seen.record.terms.conditional_writes == "off"
@@ -215,7 +207,7 @@ def need(
             late = late or (name == "conditional_put" and found.repeated)
         if found.value is False and name not in _DONE_WITHOUT:
             raise _refused(runtime, paths.dest, name, found.note)
-    return UNCONDITIONAL if off else known(identity), late
+    return late
 
 
 def probe_all(

@@ -73,7 +73,7 @@ def setup_job(
     job = structs.replace(job, fence_etag=seen.etag, undisturbed=undisturbed)
     try:
         # What is asked by creating the record again, before anything else of the proof can fail.
-        if probe.need(runtime, paths, seen, {"conditional_put"})[1]:
+        if probe.need(runtime, paths, seen, {"conditional_put"}):
             job = structs.replace(job, undisturbed=False)
         _prove(runtime, paths, seen)
         _look_around(runtime, job)
@@ -198,7 +198,8 @@ def _prove(runtime: Runtime, paths: JobPaths, seen: register.Seen) -> None:
             job_id,
         )
         return
-    found, _ = probe.need(runtime, paths, seen, probe.wants_at_setup(terms.mode))
+    probe.need(runtime, paths, seen, probe.wants_at_setup(terms.mode))
+    found = probe.known(runtime.store.identity)
     if terms.mode in REPLACING and found.conditional_delete is False:
         logger.warning(
             "job %s: the store of bucket %r has no conditional DELETE (it %s): what somebody writes"

@@ -161,7 +161,8 @@ class Committer(Generic[A]):
 
     def driver(self, role: str = "driver", accept: Collection[str] = ()) -> Driver:
         """What commits or ends the job."""
-        return _driver(self.runtime, self.job, role, accept)
+        refuse_threads(self.runtime.store, self.runtime.in_flight)
+        return Driver(self.runtime, self.job, role, accept)
 
 
 def driver_of(
@@ -174,10 +175,7 @@ def driver_of(
 ) -> Driver:
     """What finishes or ends a job that was found on the store, by its record."""
     job = StartedJob.attached(seen.record, dest.url, seen.etag)
-    return _driver(as_agreed(runtime, job.terms, options), job, role, accept)
-
-
-def _driver(runtime: Runtime, job: StartedJob, role: str, accept: Collection[str]) -> Driver:
+    runtime = as_agreed(runtime, job.terms, options)
     refuse_threads(runtime.store, runtime.in_flight)
     return Driver(runtime, job, role, accept)
 

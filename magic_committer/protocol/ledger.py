@@ -203,9 +203,9 @@ def next_move(ledger: Ledger, number: int, uuid: str) -> Move:
 # What callers pass, checked -----------------------------------------------------------------------
 
 
-def batch_of(batch: StreamBatch | None) -> StreamBatch | None:
-    """The micro-batch to commit; None if the job belongs to no streaming query."""
-    if isinstance(batch, StreamBatch | None):
+def batch_of(batch: object) -> StreamBatch:
+    """The micro-batch to commit."""
+    if isinstance(batch, StreamBatch):
         return batch
     number = batch if isinstance(batch, int) and not isinstance(batch, bool) else 7
     raise WrongType(
