@@ -30,7 +30,7 @@ After the decision:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -101,7 +101,7 @@ from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import BY_PARTITION
 from magic_committer.protocol.ledger import Claim, StreamBatch
-from magic_committer.protocol.plan import KeySet, Plan
+from magic_committer.protocol.plan import Plan
 from magic_committer.protocol.record import (
     ObjectRef,
     StartedJob,
@@ -421,7 +421,9 @@ class Driver:
             if isinstance(error, ConflictingJob | DestinationExists):
                 self._refuse(seen, error)
             raise
-        publication = self._publication(plan, spool.uploads, checked.names, stored=False)
+        publication = Publication(
+            self.runtime, self.job, plan, self.accept, self.statistics, spool, checked.names
+        )
         return publication, ref, announced
 
     def _announce(self, partitions: tuple[str, ...]) -> str:
@@ -564,8 +566,9 @@ class Driver:
             if completed:  # only the sweep is left
                 return self._end(seen, "committed", decider=record.decider, look_first=True)
             return self._obey(self._own_now())
-        source = self._stored(plan, missing_is_fine=completed)
-        publication = self._publication(plan, source, KeySet(), stored=True)
+        publication = Publication(
+            self.runtime, self.job, plan, self.accept, self.statistics, missing_is_fine=completed
+        )
         return self._publish(seen, publication, decider=record.decider)
 
     def _stored_plan(self, seen: register.Seen) -> Plan:
@@ -585,19 +588,6 @@ class Driver:
                 if moved or seen.record.state is State.COMPLETED:
                     raise
             raise failure from error
-
-    def _stored(self, plan: Plan, *, missing_is_fine: bool) -> Callable[[], Uploads]:
-        return partial(
-            stored_uploads, self.runtime, self.job, plan.sets, missing_is_fine=missing_is_fine
-        )
-
-    def _publication(
-        self, plan: Plan, source: Callable[[], Uploads], names: KeySet, *, stored: bool
-    ) -> Publication:
-        return Publication(
-            self.runtime, self.job, plan, source, stored, names, self.accept,
-            self.statistics,
-        )  # fmt: skip
 
     @patient(Kind.DECIDED)
     def _publish(
@@ -623,7 +613,7 @@ class Driver:
                     now = self._moved_on(failure)
             state, swept = self._go_on(now, publication, may_remove, just_now)
         except Conflict as conflict:
-            return self._revert_after(str(conflict), seen, publication.source)
+            return self._revert_after(str(conflict), seen, publication.sets())
         return self._report("committed", state, decider, swept, publication.warnings, publication)
 
     def _moved_on(self, failure: CommitIncomplete) -> register.Seen | None:
@@ -696,14 +686,15 @@ class Driver:
             raise not_undone(self.job, cause) from cause
         except (StoreError, FormatError) as error:
             raise not_undone(self.job, error) from error
-        return self._undo(seen, self._stored(plan, missing_is_fine=False))
+        sets = stored_uploads(self.runtime, self.job, plan.sets, missing_is_fine=False)
+        return self._undo(seen, sets)
 
-    def _undo(self, seen: register.Seen, source: Callable[[], Uploads]) -> register.Seen | None:
+    def _undo(self, seen: register.Seen, sets: Uploads) -> register.Seen | None:
         """Undo every upload of a ``reverting`` job, then write ``reverted``. Repeatable. Gives the
         stored record: ``reverted``, or what another process has made of it."""
         failure: MagicError | None = None
         try:
-            failure = undo_all(self.runtime, self.job, source())
+            failure = undo_all(self.runtime, self.job, sets)
             if failure is None:
                 return self._swap(seen, State.REVERTED).now
         except (StoreError, FormatError, OutcomeUnknown) as error:
@@ -716,9 +707,7 @@ class Driver:
             return now
         raise not_undone(self.job, failure) from failure
 
-    def _revert_after(
-        self, key: str, seen: register.Seen, source: Callable[[], Uploads]
-    ) -> JobReport:
+    def _revert_after(self, key: str, seen: register.Seen, sets: Uploads) -> JobReport:
         """Revert a job of mode ``fail``, because another writer's object is in the way. Nothing was
         there before, so undoing takes back everything (counterexamples.md, #12)."""
         self._stage = "deciding"
@@ -729,7 +718,7 @@ class Driver:
             raise incomplete(self.job, what, error, unfinished=(key,)) from error
         if now is not None and now.record.state is State.REVERTING:
             self._stage = "half aborted"
-            now = self._undo(now, source)
+            now = self._undo(now, sets)
         conflict = destination_exists(self.job, key)
         conflict.report = self._abandon(now, False)
         raise conflict

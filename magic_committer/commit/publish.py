@@ -11,7 +11,7 @@ cannot be deleted, a `_SUCCESS` that cannot be written. Each of them becomes a w
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -20,7 +20,7 @@ from magic_committer.commit.probe import known
 from magic_committer.commit.register import Seen, success_data, write_marker
 from magic_committer.commit.requests import Steps, each
 from magic_committer.commit.revert import delete_if_same
-from magic_committer.commit.sets import ReadyUpload, Uploads
+from magic_committer.commit.sets import ReadyUpload, Spool, Uploads, stored_uploads
 from magic_committer.commit.sweep import Swept, sweep
 from magic_committer.commit.uploads import (
     Completed,
@@ -52,19 +52,19 @@ class Conflict(Exception):
 
 @dataclass(eq=False, slots=True)
 class Publication:
-    """One decided job, as one process publishes it. ``names``: the uploads of the plan, as far as
-    this process knows. ``source``: gives its uploads; ``stored``: by sets that are read from the
-    store, as another process may do too. ``filenames``: the first paths that the job publishes, for
-    people. ``warnings``: what the job's report must tell."""
+    """One decided job, as one process publishes it. ``spool``: the plan's uploads, as this process
+    has checked them; None: its sets are read from the store, as another process may do too.
+    ``names``: the uploads of the plan, as far as this process knows. ``filenames``: the first paths
+    that the job publishes, for people. ``warnings``: what the job's report must tell."""
 
     runtime: Runtime
     job: StartedJob
     plan: Plan
-    source: Callable[[], Uploads]
-    stored: bool
-    names: KeySet
     accept: Collection[str]
     statistics: Statistics
+    spool: Spool | None = None
+    names: KeySet = field(default_factory=KeySet)
+    missing_is_fine: bool = False
     filenames: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     _visible: int = 0
@@ -146,7 +146,7 @@ class Publication:
         server that was killed meanwhile answers falsely from then on. What this process has just
         decided is touched by nobody else, except by somebody who does not wait until it is dead
         (docs/recovery.md)."""
-        return self.stored or known(self.runtime.store.identity).true_complete is not True
+        return self.spool is None or known(self.runtime.store.identity).true_complete is not True
 
     def _delete_old_marker(self, marker: ObjectRef) -> None:
         """Delete the marker before a whole directory is replaced: readers that look for `_SUCCESS`
@@ -168,11 +168,18 @@ class Publication:
         elif removed.why:
             self.warnings.append(f"the upload of {upload.key} is aborted; {removed.why}")
 
+    def sets(self) -> Uploads:
+        """The plan's uploads."""
+        if self.spool is not None:
+            return self.spool.uploads()
+        fine = self.missing_is_fine
+        return stored_uploads(self.runtime, self.job, self.plan.sets, missing_is_fine=fine)
+
     def _uploads(self) -> Iterator[ReadyUpload]:
-        for uploads, statistics in self.source():
+        for uploads, statistics in self.sets():
             self.statistics.merge(statistics)
             for upload in uploads:
-                if self.stored:
+                if self.spool is None:
                     self.names.add(upload.name)
                 if len(self.filenames) < SUCCESS_FILENAMES_MAX:
                     self.filenames.append(f"/{upload.key}")
