@@ -495,7 +495,7 @@ class Attempt(TaskAttempt):
         if not pendings and self._in_memory and self.job.terms.accept == "results":
             return TaskCommit(self.job.uuid, self.task, self.attempt)
         if stored is None:
-            self._stop_clock(False)
+            self._stop_clock()
             body, own = self._set.encode(pendings, self.statistics)
             self._fence.check()
             self._turns.phase = Phase.SENT

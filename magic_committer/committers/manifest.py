@@ -609,7 +609,7 @@ class TreeAttempt(TaskAttempt):
             ) from error
 
     def _encode(self) -> bytes:
-        self._stop_clock(False)
+        self._stop_clock()
         manifest = TaskManifest(
             self.job.id, self.job.uuid, self.task, self.attempt, self._named,
             statistics=self.statistics.to_dict(),
