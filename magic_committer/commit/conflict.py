@@ -72,7 +72,7 @@ from magic_committer.hadoop.paths import (
 )
 from magic_committer.options import BY_PARTITION, EXCLUDING, in_words_of
 from magic_committer.protocol.plan import PLAN_BYTES_MAX, KeySet, Plan
-from magic_committer.protocol.record import ObjectRef, StartedJob, State
+from magic_committer.protocol.record import COMMITTED, ObjectRef, StartedJob, State
 from magic_committer.runtime.components import Runtime
 from magic_committer.stores.base import DirectoryStore, ObjectInfo
 from magic_committer.stores.urls import is_tree
@@ -232,7 +232,7 @@ def _of_decided_jobs(
     beside = ((here, other) for other in _live_others(runtime, job, tidy=False))
     for home, other in chain(beside, _live_below(here, jobs_below)):
         record = other.record
-        if record.state not in (State.COMMITTING, State.COMPLETED) or record.plan is None:
+        if record.state not in COMMITTED or record.plan is None:
             continue
         if record.terms.mode in EXCLUDING:
             if home is not here:

@@ -1,8 +1,8 @@
 """One driver for a job: it moves the record, and has done what each state asks for.
 
-The stored record says what comes next (`next_step`), and the process that holds a `Driver`
-does it: the driver that decides, a slower driver, a recovery, an abort. They differ only in where
-they begin. The order of requests is the protocol (protocol.md, "Commit" and "Abort, revert").
+The stored record says what comes next (`State`), and the process that holds a `Driver` does it: the
+driver that decides, a slower driver, a recovery, an abort. They differ only in where they begin.
+The order of requests is the protocol (protocol.md, "Commit" and "Abort, revert").
 
 Here the job is decided, and here its record moves on, up to the last arrow, which `register.finish`
 draws for it. The work between two moves is elsewhere: `gather` reads and checks what tasks left,
@@ -103,13 +103,12 @@ from magic_committer.options import BY_PARTITION
 from magic_committer.protocol.ledger import Claim, StreamBatch
 from magic_committer.protocol.plan import Plan
 from magic_committer.protocol.record import (
+    COMMITTED,
     ObjectRef,
     StartedJob,
     State,
-    Step,
     TaskCommit,
     choose_attempts,
-    next_step,
 )
 from magic_committer.runtime.components import Runtime
 from magic_committer.runtime.threads import Kind, cleaning_up, patient
@@ -190,7 +189,7 @@ class Driver:
             try:
                 with self._listing(beside_record) as self._listed:
                     seen = self._own_record()
-                    if seen is None or next_step(seen.record.state) is not Step.DECIDE:
+                    if seen is None or seen.record.state is not State.RUNNING:
                         return self._obey(seen)
                     self._stage = "undecided"
                     return self._decide(seen, results, expect)
@@ -258,7 +257,7 @@ class Driver:
         """Settle a job instead of its driver: finish it if it is decided to commit, otherwise abort
         or undo it. Repeatable. JobNotRunning and OutcomeUnknown: another process has moved the
         record on. Look again."""
-        if next_step(state) not in (Step.COMPLETE, Step.FINISH):
+        if state not in COMMITTED:
             return self.abort(leave_visible=leave_visible)
         try:
             return self.commit()
@@ -306,7 +305,7 @@ class Driver:
         record = seen.record
         if self.batch is not None:
             stream.refuse_other_batch(record, self.batch)
-        if next_step(record.state) in (Step.COMPLETE, Step.FINISH):
+        if record.state in COMMITTED:
             return self._publish_stored(seen)
         if record.state is State.CLOSED and record.outcome == "committed":
             return self._report("committed", State.CLOSED, record.decider)
@@ -604,7 +603,7 @@ class Driver:
         just_now = False
         self._stage, self._begun = "committed", seen.record.state
         try:
-            if next_step(seen.record.state) is Step.COMPLETE:
+            if seen.record.state is State.COMMITTING:
                 failure = publication.complete_all()
                 if failure is None:
                     swapped = self._swap_to_completed(seen)

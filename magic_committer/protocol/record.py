@@ -88,16 +88,26 @@ MAGIC = "magic"
 
 
 class State(StrEnum):
-    """The states of a record. ``ABSENT`` means that there is no record."""
+    """The states of a record, with what follows from each. Every process obeys it: the driver that
+    decided, another driver, a recovery, an abort. What follows is repeatable, and several processes
+    may do it at once (protocol.md, "The job record")."""
 
     ABSENT = "absent"
+    """There is no record: only `_SUCCESS` may tell the outcome (I10)."""
     RUNNING = "running"
+    """A driver may commit the job, anyone may abort it."""
     COMMITTING = "committing"
+    """Complete the plan's uploads, then swap to ``completed``."""
     COMPLETED = "completed"
+    """Delete what is replaced, write `_SUCCESS`, sweep; then delete the record or close it."""
     REVERTING = "reverting"
+    """Undo the plan's uploads, then swap to ``reverted``."""
     REVERTED = "reverted"
+    """Abort what is left; then close the record."""
     ABORTING = "aborting"
+    """Abort what is left; then delete the record or close it."""
     CLOSED = "closed"
+    """The job has ended: tell its outcome."""
 
 
 TRANSITIONS: Mapping[State, Mapping[State, str]] = {
@@ -131,6 +141,9 @@ OUTCOMES: Mapping[State, str] = {
 
 ENDS = ("committed", "aborted", "reverted")
 """The values of `JobRecord.outcome` in ``closed``. In every other state it is ""."""
+
+COMMITTED = frozenset({State.COMMITTING, State.COMPLETED})
+"""States of a job that is decided to commit, and is to be finished."""
 
 PLANNED = frozenset({State.COMMITTING, State.COMPLETED, State.REVERTING, State.REVERTED})
 """States whose record names a plan."""
@@ -404,45 +417,7 @@ class OwnCommit(TaskCommit, frozen=True):
 
 # The rules that decide ----------------------------------------------------------------------------
 #
-# Pure. Every process that reads a record obeys it: the driver that decided, another driver, a
-# recovery, an abort. So one function, `next_step`, says what follows from a state. Each of its
-# steps is repeatable, and several processes may do it at once (protocol.md, "The job record").
-
-
-class Step(Enum):
-    """What to do with a stored record."""
-
-    DECIDE = "decide"
-    """The job runs: a driver may commit it, anyone may abort it."""
-    COMPLETE = "complete"
-    """Complete the plan's uploads, then swap to ``completed``."""
-    FINISH = "finish"
-    """Delete what is replaced, write `_SUCCESS`, sweep; then delete the record or close it."""
-    REVERT = "revert"
-    """Undo the plan's uploads, then swap to ``reverted``."""
-    SWEEP = "sweep"
-    """Abort what is left; then delete the record or close it."""
-    TELL = "tell"
-    """The job has ended: tell its outcome."""
-    ASK_MARKER = "ask marker"
-    """There is no record: only `_SUCCESS` may tell the outcome (I10)."""
-
-
-_STEPS = {
-    State.RUNNING: Step.DECIDE,
-    State.COMMITTING: Step.COMPLETE,
-    State.COMPLETED: Step.FINISH,
-    State.REVERTING: Step.REVERT,
-    State.REVERTED: Step.SWEEP,
-    State.ABORTING: Step.SWEEP,
-    State.CLOSED: Step.TELL,
-    State.ABSENT: Step.ASK_MARKER,
-}
-
-
-def next_step(state: State) -> Step:
-    """The next step for a record in a state; `State.ABSENT` means: no record. Pure."""
-    return _STEPS[state]
+# Pure. Every process that reads a record obeys it.
 
 
 def may_take_claim(state: State) -> bool:
