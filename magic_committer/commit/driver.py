@@ -74,6 +74,7 @@ from magic_committer.commit.sets import (
     LoadedSet,
     Spool,
     Uploads,
+    choose_attempts,
     drop_plan,
     load_plan,
     store_plan,
@@ -108,7 +109,6 @@ from magic_committer.protocol.record import (
     StartedJob,
     State,
     TaskCommit,
-    choose_attempts,
 )
 from magic_committer.runtime.components import Runtime
 from magic_committer.runtime.threads import Kind, cleaning_up, patient

@@ -332,6 +332,20 @@ class LoadedSet:
     packed_bytes: int
 
 
+def choose_attempts(loaded: Iterable[LoadedSet], uuid: str) -> list[LoadedSet]:
+    """Choose one attempt for each task: the newest; for equal times, by key. Pure.
+
+    The rule is fixed, so that all drivers that list the same sets make the same choice. ``uuid``:
+    the job's UUID. Sets of another UUID never count; "" is the UUID of Hadoop's sets. Gives the
+    chosen ones, in the order of their tasks."""
+    newest: dict[str, LoadedSet] = {}
+    for one in loaded:
+        if one.uuid == uuid:
+            rivals = (newest.get(one.task, one), one)
+            newest[one.task] = max(rivals, key=lambda rival: (rival.last_modified, rival.key))
+    return [newest[task] for task in sorted(newest)]
+
+
 @dataclass(slots=True)
 class Loaded:
     """What `load` has read."""

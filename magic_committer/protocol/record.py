@@ -26,11 +26,11 @@ Invariants:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from functools import lru_cache
-from typing import Any, Protocol, SupportsIndex, TypeVar, get_args
+from typing import Any, SupportsIndex, TypeVar, get_args
 
 import orjson
 from msgspec import structs
@@ -110,21 +110,17 @@ class State(StrEnum):
     """The job has ended: tell its outcome."""
 
 
-TRANSITIONS: Mapping[State, Mapping[State, str]] = {
-    State.ABSENT: {State.RUNNING: "setup"},
-    State.RUNNING: {
-        State.COMMITTING: "decide",
-        State.ABORTING: "decide",
-        State.ABSENT: "withdraw",
-    },
-    State.COMMITTING: {State.COMPLETED: "done", State.REVERTING: "revert"},
-    State.COMPLETED: {State.ABSENT: "finish", State.CLOSED: "finish"},
-    State.REVERTING: {State.REVERTED: "undone"},
-    State.REVERTED: {State.CLOSED: "finish"},
-    State.ABORTING: {State.ABSENT: "finish", State.CLOSED: "finish"},
-    State.CLOSED: {State.ABSENT: "cleanup"},
+TRANSITIONS: Mapping[State, Collection[State]] = {
+    State.ABSENT: (State.RUNNING,),
+    State.RUNNING: (State.COMMITTING, State.ABORTING, State.ABSENT),
+    State.COMMITTING: (State.COMPLETED, State.REVERTING),
+    State.COMPLETED: (State.ABSENT, State.CLOSED),
+    State.REVERTING: (State.REVERTED,),
+    State.REVERTED: (State.CLOSED,),
+    State.ABORTING: (State.ABSENT, State.CLOSED),
+    State.CLOSED: (State.ABSENT,),
 }
-"""All arrows: from, to, name."""
+"""All arrows: from, to. The module's head has their names."""
 
 HANDS_OFF = frozenset({State.RUNNING, State.COMMITTING, State.REVERTING})
 """In these states an attempt whose pendingset is stored leaves the set alone: a driver may have
@@ -464,38 +460,6 @@ def may_undo(phase: Phase, *, sole: bool, accept: Accept, found: Found, late: St
     if accept == "results" and (sole or found is Found.NOTHING):
         return True  # nobody ever got a result of it
     return phase is not Phase.SENT and found is Found.NOTHING
-
-
-class Candidate(Protocol):
-    """The pendingset of an attempt that may be chosen for its task. ``uuid``: its job's, "" if
-    Hadoop wrote it. ``last_modified`` is by the store's clock."""
-
-    @property
-    def key(self) -> str: ...
-    @property
-    def uuid(self) -> str: ...
-    @property
-    def task(self) -> str: ...
-    @property
-    def last_modified(self) -> float: ...
-
-
-C = TypeVar("C", bound=Candidate)
-
-
-def choose_attempts(candidates: Iterable[C], uuid: str) -> list[C]:
-    """Choose one attempt for each task: the newest; for equal times, by key. Pure.
-
-    The rule is fixed, so that all drivers that list the same sets make the same choice. ``uuid``:
-    the job's UUID. Sets of another UUID never count; "" is the UUID of Hadoop's sets. Gives the
-    chosen ones, in the order of their tasks."""
-    newest: dict[str, C] = {}
-    for candidate in candidates:
-        if candidate.uuid != uuid:
-            continue
-        rivals = (newest.get(candidate.task, candidate), candidate)
-        newest[candidate.task] = max(rivals, key=lambda one: (one.last_modified, one.key))
-    return [newest[task] for task in sorted(newest)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from magic_committer.commit.sets import LoadedSet
+from magic_committer.commit.sets import LoadedSet, choose_attempts
 from magic_committer.errors import FormatError, OptionError, PathError, WrongType
 from magic_committer.protocol import plan
 from magic_committer.protocol.ledger import (
@@ -22,7 +22,7 @@ from magic_committer.protocol.ledger import (
     next_move,
 )
 from magic_committer.protocol.plan import KeySet
-from magic_committer.protocol.record import State, choose_attempts, may_take_claim
+from magic_committer.protocol.record import State, may_take_claim
 from tests.promises.hands import raises
 
 ONE, TWO = "1" * 32, "2" * 32
