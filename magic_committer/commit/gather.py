@@ -293,8 +293,7 @@ def load_sets(
     """Load the pendingsets of a commit: those that the results name; without results, those in a
     listing."""
     if wanted is None:
-        refs: Iterable[SetRef] = _listed(runtime, job)
-        return load(runtime, job.id, refs, spool, None, owns=job.owns)
+        return load(runtime, job, _listed(runtime, job), spool, None)
     stored = [result for result in wanted if result.key]  # two of one key are two: one is wrong
     wrong = [
         f"task {result.task!r}: {result.key} is not where its pendingset belongs"
@@ -311,7 +310,7 @@ def load_sets(
         )
         for r in stored
     )  # fmt: skip
-    loaded = load(runtime, job.id, refs, spool, len(stored))
+    loaded = load(runtime, job, refs, spool, len(stored))
     told = {result.key: result for result in stored}
     for one in loaded.sets:
         result = told[one.key]

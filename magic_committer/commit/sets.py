@@ -298,9 +298,6 @@ SPREAD_BYTES_MAX = 128 * 1024
 NOBODYS_MAX = 100
 """How many sets without an owner are named. There may be millions."""
 
-Owns = Callable[[Mapping[str, str] | None], bool]
-"""Whether an object belongs to the job, by its metadata: `StartedJob.owns`."""
-
 
 @dataclass(frozen=True, slots=True)
 class SetRef:
@@ -420,22 +417,16 @@ class Spool:
 
 
 def load(
-    runtime: Runtime,
-    job_id: str,
-    refs: Iterable[SetRef],
-    spool: Spool,
-    total: int | None,
-    *,
-    owns: Owns | None = None,
+    runtime: Runtime, job: StartedJob, refs: Iterable[SetRef], spool: Spool, total: int | None
 ) -> Loaded:
     """Read sets into the spool. One GET each; of one that this process has stored one HEAD, or
     nothing if that was a moment ago.
 
-    ``owns`` is given for sets of a listing: pass over objects of another job, whatever they hold (a
+    ``total`` is None for sets of a listing: pass over objects of another job, whatever they hold (a
     directory that an id names may hold litter of another run), and tombstones of aborted attempts.
     See the module's head."""
     loaded = Loaded()
-    with closing(_reading(runtime, job_id, refs, owns)) as outcomes:
+    with closing(_reading(runtime, job, refs, listed=total is None)) as outcomes:
         for outcome in outcomes:
             ref = outcome.item
             try:
@@ -468,7 +459,7 @@ def stored_uploads(
     and the job may be finished: read its record again."""
     right, directory = RowCheck(job), job.paths.tree
     refs = (SetRef(directory + s.name, s.etag, s.task, s.attempt) for s in sets)
-    with closing(_reading(runtime, job.id, refs)) as outcomes:
+    with closing(_reading(runtime, job, refs)) as outcomes:
         for outcome in outcomes:
             try:
                 _, own = outcome.unwrap()
@@ -503,7 +494,7 @@ class _NobodysError(Exception):
 
 
 def _reading(
-    runtime: Runtime, job_id: str, refs: Iterable[SetRef], owns: Owns | None = None
+    runtime: Runtime, job: StartedJob, refs: Iterable[SetRef], *, listed: bool = False
 ) -> Generator[Outcome[SetRef, tuple[ObjectInfo, OwnSet]], None, None]:
     def read(ref: SetRef, bytes_max: int) -> tuple[ObjectInfo, OwnSet]:
         if ref.own is not None and (info := _seen(runtime, ref, ref.own)) is not None:
@@ -516,7 +507,7 @@ def _reading(
             if bytes_max < PENDINGSET_BYTES_MAX:
                 raise _LargerError from error
             raise FormatError(ref.key, "", f"has over {PENDINGSET_BYTES_MAX} bytes") from error
-        return stored.info, _parse(stored, ref, job_id, runtime.store.bucket, owns)
+        return stored.info, _parse(stored, ref, job, runtime.store.bucket, listed)
 
     larger: list[SetRef] = []
     beside = runtime.pool.each(
@@ -575,9 +566,11 @@ def _room_for(ref: SetRef) -> int:
     return min(told, PENDINGSET_BYTES_MAX) if ref.size else SMALL_SET_BYTES
 
 
-def _content(stored: StoredObject, ref: SetRef, bucket: str, owns: Owns | None) -> PendingSet:
-    """Read a set, of a listing if ``owns`` is given: pass over another job's, by its metadata or by
-    its body."""
+def _content(
+    stored: StoredObject, ref: SetRef, job: StartedJob, bucket: str, listed: bool
+) -> PendingSet:
+    """Read a set. Of those that are ``listed``, another job's are passed over, by their metadata or
+    by their body."""
 
     def decoded() -> PendingSet:
         if ref.etag and not same_etag(stored.info.etag, ref.etag):
@@ -586,7 +579,7 @@ def _content(stored: StoredObject, ref: SetRef, bucket: str, owns: Owns | None) 
             )
         return decode_set(stored.body, ref.key, bucket)
 
-    if owns is None or owns(stored.info.metadata):
+    if not listed or job.owns(stored.info.metadata):
         return decoded()
     if (stored.info.metadata or {}).get(JOB_METADATA):
         raise _PassedOverError
@@ -596,23 +589,21 @@ def _content(stored: StoredObject, ref: SetRef, bucket: str, owns: Owns | None) 
         raise _NobodysError from None  # a set that cannot be read cannot name its owner either
     if not (uuid := extra.get(EXTRA_JOB)):
         raise _NobodysError
-    if not owns({JOB_METADATA: uuid}):
+    if not job.owns({JOB_METADATA: uuid}):
         raise _PassedOverError
     return decoded()
 
 
-def _parse(
-    stored: StoredObject, ref: SetRef, job_id: str, bucket: str, owns: Owns | None
-) -> OwnSet:
-    content = _content(stored, ref, bucket, owns)
+def _parse(stored: StoredObject, ref: SetRef, job: StartedJob, bucket: str, listed: bool) -> OwnSet:
+    content = _content(stored, ref, job, bucket, listed)
     key, metadata, extra = ref.key, stored.info.metadata or {}, content.extra_data or {}
     told, kept = extra.get(EXTRA_JOB, ""), metadata.get(JOB_METADATA, "")
     if is_tombstone(extra):
-        if owns is not None:
+        if listed:
             raise _PassedOverError
         raise FormatError(key, "extraData", "says that the attempt was aborted")
-    if content.job_id not in ("", job_id):
-        raise FormatError(key, "jobId", f"is {content.job_id!r}, the job is {job_id!r}")
+    if content.job_id not in ("", job.id):
+        raise FormatError(key, "jobId", f"is {content.job_id!r}, the job is {job.id!r}")
     if told and kept and told != kept:
         raise FormatError(
             key, f"extraData.{EXTRA_JOB}", f"is {told!r}, the object's metadata says {kept!r}"
