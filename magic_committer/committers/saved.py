@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from magic_committer.commit import requests, sets
 from magic_committer.commit.fence import AttemptSet, Fence, refused
-from magic_committer.commit.sets import LOADING_BYTES_MAX, ReadyUpload, set_bytes_max
+from magic_committer.commit.sets import ReadyUpload, each_listed, set_bytes_max
 from magic_committer.commit.uploads import Removal, Removed, remove, to_remove
 from magic_committer.errors import (
     FormatError,
@@ -185,7 +185,7 @@ class SavedFiles:
         self._sent: dict[str, Pending] = {}  # by upload id: their end must be asked for
         self._kept: set[str] = set()  # ids of uploads that the job's end must judge
         self._stray: str | None = None  # a key whose `.pending` may name an aborted upload
-        self._found: dict[str, ObjectInfo] = {}  # what the last listing showed
+        self._found: list[str] = []  # what the last listing showed
         self._own: list[str] = []  # what of it is proved to be this attempt's
 
     def share(self) -> None:
@@ -346,24 +346,19 @@ class SavedFiles:
         for key, error in failed.items():
             logger.warning("job %s: %s could not be deleted: %s", self._job.id, key, error)
 
-    def _listed(self) -> Generator[Outcome[str, Pending], None, None]:
-        directory = self._paths.attempt_directory(self._attempt)
-        self._found = {info.key: info for info in objects(self._runtime.store, directory)}
-        self._own = []
-        return self._runtime.pool.each(
-            self._load,
-            [key for key in self._found if key.endswith(PENDING_SUFFIX)],
-            in_flight=self._runtime.in_flight,
-            weigh=lambda key: self._found[key].size,
-            weight_max=LOADING_BYTES_MAX,
-        )
+    def _listed(self) -> Generator[Outcome[ObjectInfo, Pending], None, None]:
+        found = list(objects(self._runtime.store, self._paths.attempt_directory(self._attempt)))
+        self._found, self._own = [info.key for info in found], []
+        pendings = [info for info in found if info.key.endswith(PENDING_SUFFIX)]
+        return each_listed(self._runtime, self._load, pendings)
 
-    def _load(self, key: str) -> Pending:
+    def _load(self, info: ObjectInfo) -> Pending:
+        key = info.key
         saved = self._saved.get(key)
-        if saved is not None and same_etag(saved[0], self._found[key].etag):
+        if saved is not None and same_etag(saved[0], info.etag):
             return self._ours(key, saved[1])
         try:
-            bytes_max = min(PENDING_BYTES_MAX, set_bytes_max(self._found[key].size))
+            bytes_max = min(PENDING_BYTES_MAX, set_bytes_max(info.size))
             stored = self._runtime.store.get(key, max_bytes=bytes_max)
             pending = decode_pending(stored.body, key)
             upload = sets.from_pending(pending, key)
