@@ -112,35 +112,22 @@ def is_tombstone(extra_data: Mapping[str, str] | None) -> bool:
 
 
 def to_pending(
-    job: StartedJob,
-    attempt: str,
-    *,
-    bucket: str,
-    uri: str,
-    key: str,
-    upload_id: str,
-    parts: Sequence[Part],
-    length: int,
-    checksum: Checksum | None,
-    token: str,
-    created_ms: int,
+    job: StartedJob, attempt: str, upload: ReadyUpload, *, bucket: str, uri: str, created_ms: int
 ) -> Pending:
     """Make the `.pending` of an upload whose parts are all stored."""
-    extra = {EXTRA_PART_BYTES: _runs(part.size for part in parts)}
-    if token:
-        extra[EXTRA_TOKEN] = token
-        extra[EXTRA_JOB] = job.uuid
-        extra[EXTRA_ATTEMPT] = attempt
-    if checksum is not None:
-        extra[EXTRA_CHECKSUM] = f"{checksum.algorithm}:{checksum.value}"
+    extra = {EXTRA_PART_BYTES: _runs(part.size for part in upload.parts)}
+    if upload.token:
+        extra |= {EXTRA_TOKEN: upload.token, EXTRA_JOB: job.uuid, EXTRA_ATTEMPT: attempt}
+    if upload.checksum is not None:
+        extra[EXTRA_CHECKSUM] = f"{upload.checksum.algorithm}:{upload.checksum.value}"
     return new_pending(
         uri=uri,
-        upload_id=upload_id,
+        upload_id=upload.upload_id,
         bucket=bucket,
-        destination_key=key,
+        destination_key=upload.key,
         created_ms=created_ms,
-        etags=tuple(map(etag_of, parts)),
-        length=length,
+        etags=tuple(map(etag_of, upload.parts)),
+        length=upload.length,
         extra_data=extra,
         job_id=job.id,
         task_id=attempt,

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from magic_committer.commit.fence import AtKey, names
 from magic_committer.commit.probe import refuse_long_element
 from magic_committer.commit.requests import AtOnce
-from magic_committer.commit.sets import etag_of, to_pending
+from magic_committer.commit.sets import ReadyUpload, etag_of, to_pending
 from magic_committer.committers.base import Committer
 from magic_committer.committers.ends import Doing, TaskAttempt, Turns
 from magic_committer.committers.saved import RetriedCreates, SavedFiles, remove_all
@@ -404,17 +404,16 @@ class Attempt(TaskAttempt):
         self._fence.check_if_due()
         if self._saved.shared and self.job.given_id:
             self._fence.check_if_old()
+        upload = ReadyUpload(
+            finished.key, finished.upload_id, mark, "", finished.parts, finished.length,
+            finished.checksum,
+        )  # fmt: skip
         pending = to_pending(
             self.job,
             self.attempt,
+            upload,
             bucket=self._dest.bucket,
             uri=self._paths.uri(pending_key.removesuffix(PENDING_SUFFIX)),
-            key=finished.key,
-            upload_id=finished.upload_id,
-            parts=finished.parts,
-            length=finished.length,
-            checksum=finished.checksum,
-            token=mark,
             created_ms=int(self._runtime.clock.now() * 1000),
         )
         try:
