@@ -40,7 +40,6 @@ from magic_committer.hadoop.paths import (
     SAVED_SUFFIXES,
     SET_SUFFIXES,
     Destination,
-    JobPaths,
     owner_of,
 )
 from magic_committer.protocol.plan import KeySet, Plan
@@ -117,7 +116,7 @@ def sweep(
     job is told."""
     swept, waits, sets = Swept(), job.waits, plan.sets if plan is not None else ()
     accepted = {job.paths.tree + one.name: one.etag for one in sets}
-    run = _Sweep(runtime, job, job.paths, spared, swept, look_first, plan is not None)
+    run = _Sweep(runtime, job, spared, swept, look_first, plan is not None)
     with run.listing() as listed:
         found = run.control_objects()
         known = {i.key for i in found if same_etag(accepted.get(i.key, ""), i.etag)}
@@ -147,7 +146,6 @@ def sweep(
 class _Sweep:
     runtime: Runtime
     job: StartedJob
-    paths: JobPaths
     spared: Spared
     swept: Swept
     look_first: bool
@@ -168,11 +166,11 @@ class _Sweep:
 
     def control_objects(self) -> list[ObjectInfo]:
         """Everything in the job's directories but the record."""
-        record = self.paths.record
+        record = self.job.paths.record
         try:
             return [
                 info
-                for directory in self.paths.control_directories
+                for directory in self.job.paths.control_directories
                 for page in self.runtime.store.list(directory)
                 for info in page.objects
                 if info.key != record
@@ -207,7 +205,7 @@ class _Sweep:
 
     def _read_named(self, info: ObjectInfo) -> tuple[list[ReadyUpload], Mapping[str, str]]:
         ready, metadata = revert.uploads_in(self.runtime, self.job, info)
-        if not all(self.paths.dest.contains(upload.key) for upload in ready):
+        if not all(self.job.paths.dest.contains(upload.key) for upload in ready):
             raise FormatError(info.key, "destinationKey", "lies outside the destination")
         return [upload.bare for upload in ready], metadata
 
@@ -223,7 +221,7 @@ class _Sweep:
     def listing(self) -> Ahead[UploadPage]:
         """Begin to list the uploads under the destination."""
         # What waits goes with its directory: then only a probe of a driver that died may be there.
-        prefix = self.paths.directory if self.job.waits else self.paths.dest.prefix
+        prefix = self.job.paths.directory if self.job.waits else self.job.paths.dest.prefix
         return Ahead(self.runtime, lambda: self.runtime.store.list_uploads(prefix))
 
     def abort_listed(self, first: list[UploadInfo] | StoreError) -> None:
@@ -364,7 +362,7 @@ class _Sweep:
     def delete(self, found: list[ObjectInfo], accepted: Set[str]) -> None:
         """Delete the job's control objects, plans before pendingsets."""
         mine, unknown = (found, []) if not self.job.given_id else self._of_this_run(found, accepted)
-        prefix = f"{self.paths.directory}{PLAN_PREFIX}"
+        prefix = f"{self.job.paths.directory}{PLAN_PREFIX}"
         plans = [i.key for i in mine if i.key.startswith(prefix)]
         others = [i.key for i in mine if not i.key.startswith(prefix)]
         if any(key.startswith(prefix) for key in unknown):
