@@ -334,9 +334,9 @@ class Attempt(TaskAttempt):
         if self._saved.dead is not None:
             raise self._saved.dead
         name = self._name(name, unique)
-        pending_key = self._paths.pending(self.attempt, name)  # refuses a name that is too long
+        pending_key = self._paths.pending(self.attempt, name)  # longer than the key: both fit
         mark = token(self.job.uuid, self.attempt, self._runtime.ids()[:16])
-        key = self._dest.key(name)
+        key = f"{self._dest.prefix}{name}"
         saved = key if self._in_memory else pending_key
         if is_long(saved):
             refuse_long_element(self._runtime, saved, self._paths.directory)

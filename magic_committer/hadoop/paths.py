@@ -365,7 +365,8 @@ def check_id(kind: str, value: str) -> str:
             f"{kind} {shown(str(value))} cannot be part of a key",
             hint=f"Use 1 to {ID_CHARS_MAX} of the characters A-Z a-z 0-9 . _ = -",
         )
-    if value in (".", "..", BASE) or is_control_element(value):
+    special = value.startswith((".", "_"))  # most are not
+    if special and (value in (".", "..", BASE) or is_control_element(value)):
         raise PathError(f"{kind} {value!r} has a meaning of its own in a path", hint="Use another")
     return value
 
