@@ -179,7 +179,8 @@ class Closings:
                 going.update(end for _, end in self._new)
                 self._new.clear()
             for end in going:
-                end.set_exception(error)
+                if not end.done():
+                    end.set_exception(error)
             raise
 
     def _has_more(self) -> bool:
