@@ -466,7 +466,7 @@ def _end_of(
     return (yield from _settle(runtime, upload, answer, conflict)), conflict
 
 
-def is_final(error: StoreError) -> bool:
+def is_refused_for_good(error: StoreError) -> bool:
     """Whether the store calls the request itself wrong, so that neither time nor other credentials
     help: a 4xx other than 401 and 403 (caller, space), 404, 408, 409, 412 and 429. Pure."""
     return (
@@ -561,7 +561,7 @@ def _settle(
             return Completion.UNFINISHED, there
         seen = there is not None and _is_it(upload, there)
         return (Completion.DONE, None) if seen else (_not_there(there), error)
-    if look.state is UploadState.OPEN and is_final(error):
+    if look.state is UploadState.OPEN and is_refused_for_good(error):
         return Completion.REFUSED, error
     if look.error is not None and isinstance(error, NotFound):
         return Completion.UNFINISHED, look.error  # why nobody can tell the reason
