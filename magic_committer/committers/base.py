@@ -133,16 +133,11 @@ class Committer(Generic[A]):
                 f"committer={self.name!r} has no track={track!r}",
                 hint="Start another job, without track",
             )
-        if shared and "s3" not in self.tracks:
-            raise OptionError(
-                f"attempt={attempt!r}: committer={self.name!r} has no attempts that several"
-                " processes share",
-                hint="Leave attempt out: each call of job.task(...) makes another attempt",
-            )
         if shared and track == "memory":
             raise OptionError(
-                "a given attempt name needs track='s3', and the job has track='memory': an attempt"
-                " is committed by the handle that opened its files",
+                f"attempt={attempt!r}: several processes share attempts with track='s3' only, which"
+                " committer='magic' has; with track='memory' an attempt is committed by the handle"
+                " that opened its files",
                 hint="Leave attempt out: each call of job.task(...) makes another attempt",
             )
         return self._make(task, attempt or self.runtime.ids(), shared=shared)
