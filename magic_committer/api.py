@@ -81,8 +81,7 @@ from magic_committer.runtime.components import ProgressFunction, no_progress
 from magic_committer.runtime.threads import cleaning_up, ending
 from magic_committer.stores.base import Attributes
 from magic_committer.upload import FileState, PlainFile, TaskFile, TextUpload, UploadStream
-from magic_committer.upload.file import Buffer, nothing
-from magic_committer.upload.stream import flat
+from magic_committer.upload.file import Buffer, flat, nothing
 
 # One job of one task in one process ---------------------------------------------------------------
 #

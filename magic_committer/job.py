@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 from msgspec import structs
 
-from magic_committer.commit.fence import ALIVE_SECONDS, SignOfLife
+from magic_committer.commit.fence import ALIVE_SECONDS, give_sign_of_life
 from magic_committer.commit.outcome import end, ended, finish
 from magic_committer.committers.base import JobCommitter, TaskAttempt, named
 from magic_committer.errors import (
@@ -344,7 +344,7 @@ class Job:
         """
         tasks = expected_of(expect)
         results = results_of(results)
-        batch = batch_of(batch)
+        batch = batch_of(batch) if batch is not None else None
         self._check_at_home("committed")
         if isinstance(results, Iterator):
             results = self._once(results)
@@ -354,7 +354,7 @@ class Job:
                 committer = self._committer()
                 if wanted is not None and isinstance(results, list | tuple):
                     wanted = list(wanted)  # they are all there: see `Driver`
-                self._saw(committer.commit_job(wanted, tasks, batch=batch))
+                self._saw(committer.driver().commit(wanted, tasks, batch))
         assert self._report is not None
         return self._report
 
@@ -392,7 +392,7 @@ class Job:
         self._check_at_home("aborted")
         if self._ended("aborted", "reverted") is None:
             with self._telling():
-                self._saw(self._committer().abort_job())
+                self._saw(self._committer().driver().abort())
         assert self._report is not None
         return self._report
 
@@ -402,8 +402,8 @@ class Job:
         for hours. `write`, ``with start(...) as job:`` and the Spark functions do it themselves.
         Returns a function that stops the signs; call it when the job has ended. It never blocks.
         """
-        life = SignOfLife(self._committer().runtime, self._started)
-        return wiring.pool.every(ALIVE_SECONDS, life.give)
+        give = partial(give_sign_of_life, self._committer().runtime, self._started)
+        return wiring.pool.every(ALIVE_SECONDS, give)
 
     def __enter__(self) -> Job:
         """Begin a block. When the block ends, the job is over::

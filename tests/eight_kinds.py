@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import magic_committer as mc
-from magic_committer.commit.sets import to_pending
+from magic_committer.commit.sets import ReadyUpload, to_pending
 from magic_committer.hadoop.documents import (
     Pending,
     UploadEtag,
@@ -140,9 +140,8 @@ class Maker:
     def _put_set(self, job: StartedJob, uploads: Iterable[Name]) -> None:
         pendings = [
             to_pending(
-                job, "t", bucket=self.store.bucket, uri=java_uri(self.store.bucket, key),
-                key=key, upload_id=upload_id, parts=[PART], length=3, checksum=None, created_ms=0,
-                token=token(job.uuid, "t", str(n)),
+                job, "t", ReadyUpload(key, upload_id, token(job.uuid, "t", str(n)), "", (PART,), 3),
+                bucket=self.store.bucket, uri=java_uri(self.store.bucket, key), created_ms=0,
             )
             for n, (key, upload_id) in enumerate(uploads)
         ]  # fmt: skip

@@ -19,7 +19,7 @@ from weakref import finalize
 from msgspec import structs
 
 from magic_committer.commit import register
-from magic_committer.committers.magic import MagicCommitter
+from magic_committer.committers.base import driver_of
 from magic_committer.committers.manifest import ManifestCommitter
 from magic_committer.errors import JobReport, Unanswered
 from magic_committer.hadoop.paths import Destination, JobPaths
@@ -249,8 +249,7 @@ class World:
         runtime = self.runtime(seen)
         found = register.read(runtime, JobPaths(self.dest, job_id).record)
         assert found is not None
-        committer = MagicCommitter.found(runtime, self.dest, found, None)
-        return committer.abort_job(revert=revert, role="recovery")
+        return driver_of(runtime, self.dest, found, Options()).abort(revert=revert)
 
     def clean(self, seen: object | None = None) -> CleanupReport:
         """Clean up everything, however young."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -56,7 +57,8 @@ def _present(
                 found["over"] += sum(info.key in keys for info in page.objects)
     if mode in FAILING or mode in REPLACING:
         kept = set[str]() if unique else keys
-        with closing(existing(runtime, dest, within, LOOKING_IN_FLIGHT)) as there:
+        runtime = replace(runtime, in_flight=LOOKING_IN_FLIGHT)
+        with closing(existing(runtime, dest, within)) as there:
             if mode in FAILING:
                 found["refused"] = next((info.key for info in there), "")
             else:

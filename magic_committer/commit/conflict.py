@@ -72,7 +72,7 @@ from magic_committer.hadoop.paths import (
 )
 from magic_committer.options import BY_PARTITION, EXCLUDING, in_words_of
 from magic_committer.protocol.plan import PLAN_BYTES_MAX, KeySet, Plan
-from magic_committer.protocol.record import ObjectRef, StartedJob, State
+from magic_committer.protocol.record import COMMITTED, ObjectRef, StartedJob, State
 from magic_committer.runtime.components import Runtime
 from magic_committer.stores.base import DirectoryStore, ObjectInfo
 from magic_committer.stores.urls import is_tree
@@ -97,7 +97,6 @@ def existing(
     runtime: Runtime,
     dest: Destination,
     partitions: Sequence[str] | None,
-    in_flight: int,
     jobs_below: set[str] | None = None,
     *,
     first_only: bool = False,
@@ -125,7 +124,7 @@ def existing(
     level = [dest.prefix] if partitions is None else [dest.prefix + p for p in partitions]
     while level:
         below: list[str] = []
-        with closing(runtime.pool.each(listed, level, in_flight=in_flight)) as outcomes:
+        with closing(runtime.each(listed, level)) as outcomes:
             for outcome in outcomes:
                 data, directories = outcome.unwrap()
                 yield from data
@@ -154,10 +153,10 @@ def partitions_of(dest: Destination, keys: Iterable[str]) -> tuple[str, ...]:
 
 
 def refuse_existing_data(
-    runtime: Runtime, job: StartedJob, in_flight: int, partitions: Sequence[str] | None = None
+    runtime: Runtime, job: StartedJob, partitions: Sequence[str] | None = None
 ) -> None:
     """Raise `DestinationExists` if there is data that the job must not find."""
-    data = existing(runtime, job.paths.dest, partitions, in_flight, first_only=True)
+    data = existing(runtime, job.paths.dest, partitions, first_only=True)
     with closing(data):
         for info in data:
             raise destination_exists(job, info.key)
@@ -168,14 +167,13 @@ def replaced(
     job: StartedJob,
     partitions: Sequence[str] | None,
     rewritten: KeySet,
-    in_flight: int,
 ) -> tuple[tuple[ObjectRef, ...], ObjectRef | None]:
     """What a job of a mode ``replace`` deletes: the present data, without the keys that it writes
     itself, and without the files of live jobs that are decided. Gives the present
     `_SUCCESS` too, if there is one. The Completes of the keys in
     ``rewritten`` replace their old objects."""
     dest = job.paths.dest
-    data = partial(existing, runtime, dest, partitions, in_flight)
+    data = partial(existing, runtime, dest, partitions)
     for _ in range(LISTINGS_MAX):
         below = set[str]()
         there = {
@@ -183,7 +181,7 @@ def replaced(
             for info in data(below)
             if info.key not in rewritten
         }
-        theirs, kept = _of_decided_jobs(runtime, job, there, below, in_flight)
+        theirs, kept = _of_decided_jobs(runtime, job, there, below)
         if not _anything_new(data, there, below, (rewritten, *theirs)):
             break
     marker = marker_ref(runtime, dest.success_key)
@@ -216,7 +214,6 @@ def _of_decided_jobs(
     job: StartedJob,
     there: Mapping[str, ObjectRef],
     jobs_below: Iterable[str],
-    in_flight: int,
 ) -> tuple[list[KeySet], set[str]]:
     """Two things about live appends that are decided: their keys; and those keys of a listing whose
     object is the append's. A key alone does not tell: the append may be about to rewrite an object
@@ -233,9 +230,9 @@ def _of_decided_jobs(
     theirs, kept = list[KeySet](), set[str]()
     here = _At(runtime, job.paths.dest)
     beside = ((here, other) for other in _live_others(runtime, job, tidy=False))
-    for home, other in chain(beside, _live_below(here, jobs_below, in_flight)):
+    for home, other in chain(beside, _live_below(here, jobs_below)):
         record = other.record
-        if record.state not in (State.COMMITTING, State.COMPLETED) or record.plan is None:
+        if record.state not in COMMITTED or record.plan is None:
             continue
         if record.terms.mode in EXCLUDING:
             if home is not here:
@@ -253,7 +250,7 @@ def _of_decided_jobs(
                 for upload in uploads:
                     keys.add(home.prefix + upload.key)
                 shared = [upload for upload in uploads if home.prefix + upload.key in there]
-                with closing(runtime.pool.each(is_visible, shared, in_flight=in_flight)) as looks:
+                with closing(runtime.each(is_visible, shared)) as looks:
                     seen = (look.item.key for look in looks if look.unwrap())
                     visible.update(home.prefix + key for key in seen)
             theirs.append(keys)
@@ -428,9 +425,7 @@ def _live_others(runtime: Runtime, job: StartedJob, *, tidy: bool) -> Iterator[r
             tidied += forget(runtime, seen)
 
 
-def _live_below(
-    here: _At, directories: Iterable[str], in_flight: int
-) -> Iterator[tuple[_At, register.Seen]]:
+def _live_below(here: _At, directories: Iterable[str]) -> Iterator[tuple[_At, register.Seen]]:
     """The live jobs of directories that a listing showed, each with its destination. One GET for
     each; a directory without a record (Hadoop's, or litter) is passed over."""
 
@@ -444,8 +439,7 @@ def _live_below(
             home = here.below(dest)
             return home, register.read(home.runtime, f"{home.dest.prefix}{name}/{RECORD}")
 
-    reading = here.runtime.pool.each(read, sorted(directories), in_flight=in_flight)
-    with closing(reading) as outcomes:
+    with closing(here.runtime.each(read, sorted(directories))) as outcomes:
         for outcome in outcomes:
             home, seen = outcome.unwrap()
             if seen is not None and seen.record.state is not State.CLOSED:

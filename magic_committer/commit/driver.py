@@ -1,8 +1,8 @@
 """One driver for a job: it moves the record, and has done what each state asks for.
 
-The stored record says what comes next (`next_step`), and the process that holds a `Driver`
-does it: the driver that decides, a slower driver, a recovery, an abort. They differ only in where
-they begin. The order of requests is the protocol (protocol.md, "Commit" and "Abort, revert").
+The stored record says what comes next (`State`), and the process that holds a `Driver` does it: the
+driver that decides, a slower driver, a recovery, an abort. They differ only in where they begin.
+The order of requests is the protocol (protocol.md, "Commit" and "Abort, revert").
 
 Here the job is decided, and here its record moves on, up to the last arrow, which `register.finish`
 draws for it. The work between two moves is elsewhere: `gather` reads and checks what tasks left,
@@ -30,7 +30,7 @@ After the decision:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -50,7 +50,6 @@ from magic_committer.commit.gather import (
     load_sets,
     make_plan,
     refusal,
-    refuse_other_terms,
     wanted_results,
     whose_they_are_is_lost,
 )
@@ -62,24 +61,25 @@ from magic_committer.commit.outcome import (
     ended_by_record,
     incomplete,
     not_undone,
+    refuse_other_terms,
     tell_interrupted,
     unknown,
 )
 from magic_committer.commit.probe import need
 from magic_committer.commit.publish import Conflict, Publication
-from magic_committer.commit.register import BATCHES_PER_LOOK, finish, marker_ref
+from magic_committer.commit.register import BATCHES_PER_LOOK, decider, finish, marker_ref
 from magic_committer.commit.requests import Ahead
 from magic_committer.commit.revert import mark_begun, refuse_if_published, undo_all, what_stays
 from magic_committer.commit.sets import (
     LoadedSet,
     Spool,
     Uploads,
+    choose_attempts,
     drop_plan,
     load_plan,
     store_plan,
     stored_uploads,
 )
-from magic_committer.commit.setup import decider
 from magic_committer.commit.sweep import Swept, job_records, sweep
 from magic_committer.errors import (
     AlreadyVisible,
@@ -102,15 +102,13 @@ from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import BY_PARTITION
 from magic_committer.protocol.ledger import Claim, StreamBatch
-from magic_committer.protocol.plan import KeySet, Plan
+from magic_committer.protocol.plan import Plan
 from magic_committer.protocol.record import (
+    COMMITTED,
     ObjectRef,
     StartedJob,
     State,
-    Step,
     TaskCommit,
-    choose_attempts,
-    next_step,
 )
 from magic_committer.runtime.components import Runtime
 from magic_committer.runtime.threads import Kind, cleaning_up, patient
@@ -144,13 +142,11 @@ class Driver:
         self,
         runtime: Runtime,
         job: StartedJob,
-        in_flight: int,
         role: str = "driver",
         accept: Collection[str] = (),
     ) -> None:
         self.runtime = runtime
         self.job = job
-        self.in_flight = in_flight
         self.role = role
         self.accept = accept
         self.batch: StreamBatch | None = None
@@ -185,6 +181,7 @@ class Driver:
         what it raises."""
         self.batch = batch
         if batch is not None:
+            stream.refuse_early(self.job.terms.committer)
             stream.refuse_unconditional(self.job)
         beside_record = isinstance(results, list) and len(results) == 1
         self._stage = "unread"
@@ -192,7 +189,7 @@ class Driver:
             try:
                 with self._listing(beside_record) as self._listed:
                     seen = self._own_record()
-                    if seen is None or next_step(seen.record.state) is not Step.DECIDE:
+                    if seen is None or seen.record.state is not State.RUNNING:
                         return self._obey(seen)
                     self._stage = "undecided"
                     return self._decide(seen, results, expect)
@@ -237,7 +234,7 @@ class Driver:
                 try:
                     if self.job.adopted:
                         stays = refuse_if_published(
-                            self.runtime, self.job, self.in_flight, leave_visible=leave_visible
+                            self.runtime, self.job, leave_visible=leave_visible
                         )
                     else:
                         stays = what_stays(self.runtime, self.job)
@@ -260,7 +257,7 @@ class Driver:
         """Settle a job instead of its driver: finish it if it is decided to commit, otherwise abort
         or undo it. Repeatable. JobNotRunning and OutcomeUnknown: another process has moved the
         record on. Look again."""
-        if next_step(state) not in (Step.COMPLETE, Step.FINISH):
+        if state not in COMMITTED:
             return self.abort(leave_visible=leave_visible)
         try:
             return self.commit()
@@ -306,8 +303,9 @@ class Driver:
         if seen is None:
             return self._without_record()
         record = seen.record
-        stream.refuse_other_batch(record, self.batch)
-        if next_step(record.state) in (Step.COMPLETE, Step.FINISH):
+        if self.batch is not None:
+            stream.refuse_other_batch(record, self.batch)
+        if record.state in COMMITTED:
             return self._publish_stored(seen)
         if record.state is State.CLOSED and record.outcome == "committed":
             return self._report("committed", State.CLOSED, record.decider)
@@ -413,7 +411,7 @@ class Driver:
                     partitions = partitions_of(self.dest, (one.key for one in spool.named()))
                     announced = self._announce(partitions)
                     refuse_overlapping_plans(self.runtime, self.job, partitions)
-                plan = make_plan(self.runtime, self.job, self.in_flight, checked, spool, partitions)
+                plan = make_plan(self.runtime, self.job, checked, spool, partitions)
                 ref = store_plan(self.runtime, self.job, plan)
         except BaseException as error:
             # An aborter may have swept before the plan was stored; and nobody decides by it.
@@ -422,7 +420,9 @@ class Driver:
             if isinstance(error, ConflictingJob | DestinationExists):
                 self._refuse(seen, error)
             raise
-        publication = self._publication(plan, spool.uploads, checked.names, stored=False)
+        publication = Publication(
+            self.runtime, self.job, plan, self.accept, self.statistics, spool, checked.names
+        )
         return publication, ref, announced
 
     def _announce(self, partitions: tuple[str, ...]) -> str:
@@ -448,9 +448,7 @@ class Driver:
 
     def _check(self, spool: Spool) -> Checked:
         with self._timed(stats.CHECK_UPLOADS):
-            return check_uploads(
-                self.runtime, self.job, self.dest, spool, self.in_flight, self.accept, self._listed
-            )  # fmt: skip
+            return check_uploads(self.runtime, self.job, spool, self.accept, self._listed)
 
     def _raise_unless_decided(self, seen: register.Seen, error: JobError) -> NoReturn:
         """Raise, unless a faster driver has swept what is missed."""
@@ -482,7 +480,7 @@ class Driver:
         seen = register.read_own(self.runtime, key, claim.uuid)
         if seen is None:
             return None
-        return seen.record.state, partial(_settle, self.runtime, self.dest, seen, self.in_flight)
+        return seen.record.state, partial(_settle, self.runtime, self.dest, seen)
 
     def _skip(self, seen: register.Seen) -> JobReport:
         """The batch is published already: abort this run of it."""
@@ -567,8 +565,9 @@ class Driver:
             if completed:  # only the sweep is left
                 return self._end(seen, "committed", decider=record.decider, look_first=True)
             return self._obey(self._own_now())
-        source = self._stored(plan, missing_is_fine=completed)
-        publication = self._publication(plan, source, KeySet(), stored=True)
+        publication = Publication(
+            self.runtime, self.job, plan, self.accept, self.statistics, missing_is_fine=completed
+        )
         return self._publish(seen, publication, decider=record.decider)
 
     def _stored_plan(self, seen: register.Seen) -> Plan:
@@ -589,19 +588,6 @@ class Driver:
                     raise
             raise failure from error
 
-    def _stored(self, plan: Plan, *, missing_is_fine: bool) -> Callable[[], Uploads]:
-        return partial(
-            stored_uploads, self.runtime, self.job, plan.sets, missing_is_fine=missing_is_fine
-        )
-
-    def _publication(
-        self, plan: Plan, source: Callable[[], Uploads], names: KeySet, *, stored: bool
-    ) -> Publication:
-        return Publication(
-            self.runtime, self.job, plan, source, stored, names, self.in_flight, self.accept,
-            self.statistics,
-        )  # fmt: skip
-
     @patient(Kind.DECIDED)
     def _publish(
         self,
@@ -617,7 +603,7 @@ class Driver:
         just_now = False
         self._stage, self._begun = "committed", seen.record.state
         try:
-            if next_step(seen.record.state) is Step.COMPLETE:
+            if seen.record.state is State.COMMITTING:
                 failure = publication.complete_all()
                 if failure is None:
                     swapped = self._swap_to_completed(seen)
@@ -626,7 +612,7 @@ class Driver:
                     now = self._moved_on(failure)
             state, swept = self._go_on(now, publication, may_remove, just_now)
         except Conflict as conflict:
-            return self._revert_after(str(conflict), seen, publication.source)
+            return self._revert_after(str(conflict), seen, publication.sets())
         return self._report("committed", state, decider, swept, publication.warnings, publication)
 
     def _moved_on(self, failure: CommitIncomplete) -> register.Seen | None:
@@ -699,14 +685,15 @@ class Driver:
             raise not_undone(self.job, cause) from cause
         except (StoreError, FormatError) as error:
             raise not_undone(self.job, error) from error
-        return self._undo(seen, self._stored(plan, missing_is_fine=False))
+        sets = stored_uploads(self.runtime, self.job, plan.sets, missing_is_fine=False)
+        return self._undo(seen, sets)
 
-    def _undo(self, seen: register.Seen, source: Callable[[], Uploads]) -> register.Seen | None:
+    def _undo(self, seen: register.Seen, sets: Uploads) -> register.Seen | None:
         """Undo every upload of a ``reverting`` job, then write ``reverted``. Repeatable. Gives the
         stored record: ``reverted``, or what another process has made of it."""
         failure: MagicError | None = None
         try:
-            failure = undo_all(self.runtime, self.job, source(), self.in_flight)
+            failure = undo_all(self.runtime, self.job, sets)
             if failure is None:
                 return self._swap(seen, State.REVERTED).now
         except (StoreError, FormatError, OutcomeUnknown) as error:
@@ -719,9 +706,7 @@ class Driver:
             return now
         raise not_undone(self.job, failure) from failure
 
-    def _revert_after(
-        self, key: str, seen: register.Seen, source: Callable[[], Uploads]
-    ) -> JobReport:
+    def _revert_after(self, key: str, seen: register.Seen, sets: Uploads) -> JobReport:
         """Revert a job of mode ``fail``, because another writer's object is in the way. Nothing was
         there before, so undoing takes back everything (counterexamples.md, #12)."""
         self._stage = "deciding"
@@ -732,7 +717,7 @@ class Driver:
             raise incomplete(self.job, what, error, unfinished=(key,)) from error
         if now is not None and now.record.state is State.REVERTING:
             self._stage = "half aborted"
-            now = self._undo(now, source)
+            now = self._undo(now, sets)
         conflict = destination_exists(self.job, key)
         conflict.report = self._abandon(now, False)
         raise conflict
@@ -749,10 +734,7 @@ class Driver:
         look_first: bool,
     ) -> JobReport:
         """Sweep a job of which only that is left to do, and finish its record."""
-        swept = sweep(
-            self.runtime, self.job, in_flight=self.in_flight, look_first=look_first,
-            undone=outcome == "aborted",
-        )  # fmt: skip
+        swept = sweep(self.runtime, self.job, look_first=look_first, undone=outcome == "aborted")
         warnings = list(swept.warnings)
         if outcome == "committed":
             self._say_published(seen, warnings)
@@ -833,17 +815,17 @@ def runs_of(runtime: Runtime, dest: Destination, checkpoint: str) -> list[regist
     return found
 
 
-def settle_runs(runtime: Runtime, dest: Destination, checkpoint: str, in_flight: int) -> None:
+def settle_runs(runtime: Runtime, dest: Destination, checkpoint: str) -> None:
     """Finish or abort every run of a query. Repeatable."""
     for seen in runs_of(runtime, dest, checkpoint):
         job_id, state = seen.record.id, seen.record.state
         logger.info("job %s, a run of the same query, is settled: %s", job_id, state)
         try:
-            _settle(runtime, dest, seen, in_flight)
+            _settle(runtime, dest, seen)
         except (JobNotRunning, OutcomeUnknown) as error:  # another process has moved it on
             logger.info("job %s: %s", job_id, error.message)
 
 
-def _settle(runtime: Runtime, dest: Destination, seen: register.Seen, in_flight: int) -> JobReport:
+def _settle(runtime: Runtime, dest: Destination, seen: register.Seen) -> JobReport:
     job = StartedJob.attached(seen.record, dest.url, seen.etag)
-    return Driver(runtime, job, in_flight, role="recovery").settle(seen.record.state)
+    return Driver(runtime, job, role="recovery").settle(seen.record.state)

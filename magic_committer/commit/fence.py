@@ -34,7 +34,6 @@ import orjson
 from magic_committer.commit import register, sets
 from magic_committer.commit.outcome import outcome_of
 from magic_committer.commit.requests import again
-from magic_committer.commit.setup import decider
 from magic_committer.errors import (
     FormatError,
     JobNotRunning,
@@ -234,41 +233,29 @@ ALIVE_SECONDS = 300.0
 """Seconds between two signs of life. A shorter job gives none."""
 
 
-class SignOfLife:
-    """The sign of one job, given by one process."""
-
-    def __init__(self, runtime: Runtime, job: StartedJob) -> None:
-        self._runtime = runtime
-        self._job = job
-        self._paths = job.paths
-
-    def give(self) -> bool:
-        """Give one sign of life. If the store fails, it is logged: the next sign may succeed. Gives
-        whether to go on: False once the job has ended."""
-        uuid, store = self._job.uuid, self._runtime.store
-        body = orjson.dumps({"version": 1, "job": uuid, **plain(decider("driver"))})
-        try:
-            store.put(self._paths.alive, body, metadata={JOB_METADATA: uuid})
-        except StoreError as error:  # it may be stored all the same: look, as after every PUT
-            logger.warning("job %s: its sign of life was not stored: %s", self._job.id, error)
-        try:
-            seen = register.read(self._runtime, self._paths.record)
-        except MagicError as error:
-            logger.warning("job %s: its sign of life is taken back: %s", self._job.id, error)
-            self._take_back()
-            return True
-        if seen is not None and seen.record.uuid != uuid:
+def give_sign_of_life(runtime: Runtime, job: StartedJob) -> bool:
+    """Give one sign of life. If the store fails, it is logged: the next sign may succeed. Gives
+    whether to go on: False once the job has ended."""
+    body = orjson.dumps({"version": 1, "job": job.uuid, **plain(register.decider("driver"))})
+    try:
+        runtime.store.put(job.paths.alive, body, metadata={JOB_METADATA: job.uuid})
+    except StoreError as error:  # it may be stored all the same: look, as after every PUT
+        logger.warning("job %s: its sign of life was not stored: %s", job.id, error)
+    goes_on = False
+    try:
+        seen = register.read(runtime, job.paths.record)
+        if seen is not None and seen.record.uuid != job.uuid:
             return False  # a later job has the id: this may stand where its own sign was
         if seen is not None and seen.record.state in HANDS_OFF:
             return True
-        self._take_back()
-        return False
-
-    def _take_back(self) -> None:
-        try:
-            self._runtime.store.delete_one(self._paths.alive)
-        except StoreError as error:
-            logger.warning("job %s: its sign of life stays behind: %s", self._job.id, error)
+    except MagicError as error:
+        logger.warning("job %s: its sign of life is taken back: %s", job.id, error)
+        goes_on = True
+    try:
+        runtime.store.delete_one(job.paths.alive)
+    except StoreError as error:
+        logger.warning("job %s: its sign of life stays behind: %s", job.id, error)
+    return goes_on
 
 
 # The set of an attempt ----------------------------------------------------------------------------

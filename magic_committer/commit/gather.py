@@ -22,7 +22,7 @@ from itertools import chain
 from magic_committer.commit import requests
 from magic_committer.commit.conflict import refuse_existing_data, replaced
 from magic_committer.commit.outcome import end
-from magic_committer.commit.probe import is_long, refuse_long_element
+from magic_committer.commit.probe import refuse_long_element
 from magic_committer.commit.requests import Ahead
 from magic_committer.commit.revert import has_begun
 from magic_committer.commit.sets import (
@@ -34,7 +34,7 @@ from magic_committer.commit.sets import (
     Uploads,
     load,
 )
-from magic_committer.commit.uploads import UploadLook, UploadState, to_look
+from magic_committer.commit.uploads import UploadLook, UploadState, looking
 from magic_committer.errors import (
     CommitRefused,
     IncompleteJob,
@@ -43,11 +43,10 @@ from magic_committer.errors import (
     PathError,
 )
 from magic_committer.errors.messages import Remedy, counted, name_some
-from magic_committer.hadoop.paths import SET_SUFFIXES, Destination
+from magic_committer.hadoop.paths import SET_SUFFIXES, is_long
 from magic_committer.options import FAILING, REPLACING
 from magic_committer.protocol.plan import KeySet, Plan, PlannedSet
 from magic_committer.protocol.record import (
-    JobRecord,
     ObjectRef,
     OwnCommit,
     StartedJob,
@@ -130,9 +129,7 @@ class Checked:
 def check_uploads(
     runtime: Runtime,
     job: StartedJob,
-    dest: Destination,
     spool: Spool,
-    in_flight: int,
     taken_as_is: Collection[str] = (),
     listed: Ahead[UploadPage] | None = None,
 ) -> Checked:
@@ -143,7 +140,7 @@ def check_uploads(
     files = sum(loaded.files for loaded in spool.accepted)
     checked = Checked(files)
     checked.files, checked.bytes = files, sum(loaded.bytes for loaded in spool.accepted)
-    add, problem_of = checked.names.add_upload, RowCheck(job, dest).problem
+    add, problem_of = checked.names.add_upload, RowCheck(job).problem
     any_long, twice = False, set[str]()
     for one in spool.named():
         key = one.key
@@ -163,7 +160,7 @@ def check_uploads(
             _too_long(runtime, job, keys() if any_long else ()), not_held(runtime.store, keys)
         ):
             checked.problem(problem)
-        for upload in missing_uploads(runtime, dest, checked, spool.uploads(), in_flight, listed):
+        for upload in missing_uploads(runtime, job, checked, spool.uploads(), listed):
             if upload.key in taken_as_is:
                 continue
             checked.problem(
@@ -189,10 +186,9 @@ def _too_long(runtime: Runtime, job: StartedJob, keys: Iterable[str]) -> Iterato
 
 def missing_uploads(
     runtime: Runtime,
-    dest: Destination,
+    job: StartedJob,
     checked: Checked,
     sets: Uploads,
-    in_flight: int,
     listed: Ahead[UploadPage] | None = None,
 ) -> Iterator[ReadyUpload]:
     """Give the uploads that are not open. It sends one listing request for each thousand uploads
@@ -210,7 +206,7 @@ def missing_uploads(
         suppress(NotSupported),  # then each upload is looked up, below
         closing(listed)
         if listed
-        else Ahead(runtime, lambda: store.list_uploads(dest.prefix)) as pages,
+        else Ahead(runtime, lambda: store.list_uploads(job.paths.dest.prefix)) as pages,
     ):
         for page in pages:
             for seen in page.uploads:
@@ -222,11 +218,11 @@ def missing_uploads(
     ticked = checked.names.ticked
     unseen = (upload for some, _ in sets for upload in some if not ticked(upload.name))
 
-    def question(upload: ReadyUpload) -> tuple[ReadyUpload, requests.Start[UploadLook]]:
+    def question(upload: ReadyUpload) -> tuple[ReadyUpload, requests.Steps[UploadLook]]:
         asked = ReadyUpload(upload.key, upload.upload_id) if upload.token else upload
-        return upload, to_look(runtime, asked)
+        return upload, looking(runtime, asked)
 
-    with closing(requests.each(runtime, map(question, unseen), in_flight=in_flight)) as looks:
+    with closing(requests.each(runtime, map(question, unseen))) as looks:
         for upload, look in looks:
             if look.error is not None:
                 raise look.error
@@ -252,25 +248,6 @@ class Prospect:
     files: int
     bytes: int
     problems: tuple[str, ...]
-
-
-def refuse_other_terms(job: StartedJob, record: JobRecord) -> None:
-    """Refuse a handle whose terms are not those of the job's record: everyone obeys the record.
-    Pure."""
-    differ = [
-        f"{name} {own!r}, and the record {theirs!r}"
-        for name, own, theirs in job.terms.differing(record.terms)
-    ]
-    if not differ:
-        return
-    raise OptionError(
-        f"job {job.id!r}: this handle says {'; '.join(differ)}: it was edited, or is an old one",
-        hint="Nothing was done. Use a handle that says what the record says",
-        remedies=(
-            Remedy("commit", job.dest, job.id, "commit it by its record"),
-            end(job.dest, job.id, "abort it"),
-        ),
-    )
 
 
 def wanted_results(
@@ -316,8 +293,7 @@ def load_sets(
     """Load the pendingsets of a commit: those that the results name; without results, those in a
     listing."""
     if wanted is None:
-        refs: Iterable[SetRef] = _listed(runtime, job)
-        return load(runtime, job.id, refs, spool, None, owns=job.owns)
+        return load(runtime, job, _listed(runtime, job), spool, None)
     stored = [result for result in wanted if result.key]  # two of one key are two: one is wrong
     wrong = [
         f"task {result.task!r}: {result.key} is not where its pendingset belongs"
@@ -334,7 +310,7 @@ def load_sets(
         )
         for r in stored
     )  # fmt: skip
-    loaded = load(runtime, job.id, refs, spool, len(stored))
+    loaded = load(runtime, job, refs, spool, len(stored))
     told = {result.key: result for result in stored}
     for one in loaded.sets:
         result = told[one.key]
@@ -357,7 +333,6 @@ def _listed(runtime: Runtime, job: StartedJob) -> Iterator[SetRef]:
 def make_plan(
     runtime: Runtime,
     job: StartedJob,
-    in_flight: int,
     checked: Checked,
     spool: Spool,
     partitions: tuple[str, ...] | None,
@@ -366,14 +341,14 @@ def make_plan(
     data."""
     mode, tree = job.terms.mode, job.paths.tree
     if mode in FAILING and not has_begun(runtime, job):
-        refuse_existing_data(runtime, job, in_flight, partitions)
+        refuse_existing_data(runtime, job, partitions)
     deletes: tuple[ObjectRef, ...] = ()
     marker: ObjectRef | None = None
     if mode in REPLACING:
         rewritten = KeySet(checked.files)
         for one in spool.named():
             rewritten.add(one.key)
-        deletes, marker = replaced(runtime, job, partitions, rewritten, in_flight)
+        deletes, marker = replaced(runtime, job, partitions, rewritten)
     return Plan(
         job_id=job.id,
         uuid=job.uuid,

@@ -15,10 +15,10 @@ from magic_committer.errors import (
     FormatError,
     JobNotRunning,
     MagicError,
+    OptionError,
     OutcomeUnknown,
 )
 from magic_committer.errors.messages import DEAD_AFTER, Remedy, add_note, counted_are, name_some
-from magic_committer.hadoop.paths import Destination
 from magic_committer.options import FAILING
 from magic_committer.protocol.record import OUTCOMES, JobRecord, StartedJob, State
 from magic_committer.runtime.components import Runtime
@@ -80,7 +80,7 @@ def ended_by_record(dest: str, record: JobRecord) -> JobNotRunning:
 
 def committed_by_marker(runtime: Runtime, job: StartedJob) -> bool:
     """Whether `_SUCCESS` says that a job without a record has committed. Nothing else can tell."""
-    marker = read_marker(runtime, Destination.parse(job.dest).success_key)
+    marker = read_marker(runtime, job.paths.dest.success_key)
     return marker is not None and marker.uuid == job.uuid
 
 
@@ -90,6 +90,25 @@ def unknown(job: StartedJob) -> OutcomeUnknown:
         f"job {job.id!r} has no record any more: whether it committed cannot be told",
         job_id=job.id,
         hint=f"Look at {job.dest} before the job is run again",
+    )
+
+
+def refuse_other_terms(job: StartedJob, record: JobRecord) -> None:
+    """Refuse a handle whose terms are not those of the job's record: everyone obeys the record.
+    Pure."""
+    differ = [
+        f"{name} {own!r}, and the record {theirs!r}"
+        for name, own, theirs in job.terms.differing(record.terms)
+    ]
+    if not differ:
+        return
+    raise OptionError(
+        f"job {job.id!r}: this handle says {'; '.join(differ)}: it was edited, or is an old one",
+        hint="Nothing was done. Use a handle that says what the record says",
+        remedies=(
+            Remedy("commit", job.dest, job.id, "commit it by its record"),
+            end(job.dest, job.id, "abort it"),
+        ),
     )
 
 

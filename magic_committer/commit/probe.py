@@ -43,7 +43,14 @@ from magic_committer.errors import (
     WriteConflict,
 )
 from magic_committer.errors.messages import Remedy
-from magic_committer.hadoop.paths import MAGIC_JOB_PREFIX, Destination, JobPaths, shown
+from magic_committer.hadoop.paths import (
+    ELEMENT_BYTES_MAX,
+    MAGIC_JOB_PREFIX,
+    Destination,
+    JobPaths,
+    is_long,
+    shown,
+)
 from magic_committer.options import FAILING, REPLACING, Mode, in_both
 from magic_committer.protocol.record import JOB_METADATA, TOKEN_METADATA, ObjectRef, State
 from magic_committer.runtime.components import Clock, Runtime
@@ -123,12 +130,6 @@ class Capabilities:
     notes: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
-UNCONDITIONAL = Capabilities(
-    conditional_put=False, swap=False, conditional_complete=False, conditional_delete=False
-)
-"""What a job with ``conditional_writes="off"`` may rely on, whatever its store can do."""
-
-
 class _Finding(NamedTuple):
     value: Any
     note: str = ""
@@ -172,10 +173,8 @@ def wants_at_setup(mode: Mode) -> frozenset[Want]:
     return frozenset(wants)
 
 
-def need(
-    runtime: Runtime, paths: JobPaths, seen: register.Seen, wants: Collection[Want]
-) -> tuple[Capabilities, bool]:
-    """Find out what is wanted and not known yet. Repeatable.
+def need(runtime: Runtime, paths: JobPaths, seen: register.Seen, wants: Collection[Want]) -> bool:
+    """Find out what is wanted and not `known` yet. Repeatable.
 
     Requests, once for each process and store: ``conditional_put`` and ``swap`` 1 PUT each,
     ``metadata_kept`` 1 HEAD, ``conditional_complete`` 7, ``conditional_delete`` 5,
@@ -183,8 +182,8 @@ def need(
     about conditions. For ``conditional_put`` and ``swap`` the record must be as its creator wrote
     it a moment ago: it is written again.
 
-    Gives what is known; and whether a late PUT of this question could still write the record after
-    its deletion: then the record must not be deleted. Where ``conditional_delete`` is False,
+    Gives whether a late PUT of this question could still write the record after its deletion: then
+    the record must not be deleted. Where ``conditional_delete`` is False,
     deletes compare first, and an object that another writer puts in between is lost
     (`commit.revert`); where ``true_complete`` is, `commit.uploads` looks at each object."""
     off = seen.record.terms.conditional_writes == "off"
@@ -208,7 +207,7 @@ def need(
             late = late or (name == "conditional_put" and found.repeated)
         if found.value is False and name not in _DONE_WITHOUT:
             raise _refused(runtime, paths.dest, name, found.note)
-    return UNCONDITIONAL if off else known(identity), late
+    return late
 
 
 def probe_all(
@@ -543,30 +542,21 @@ _QUESTIONS: Mapping[str, Callable[[Scratch], _Finding]] = {
 # S3 has no such limit, and percent-encoded partition values can be so long. A store that keeps keys
 # as paths of files has the limit: it takes the upload and all its parts, and refuses to complete
 # it, for ever (versitygw: 500). Only the store knows whether it has the limit. So it is asked,
-# once, and only for a name of that length: it answers a GET of such a key with 400 KeyTooLongError.
-# The key in the question is in a directory that exists: in a directory that does not exist a file
-# system finds nothing (404), whatever the name. No object has this key. The question is a GET,
-# because the answer to a HEAD has no code, and a 400 may then mean an expired token (S3 API).
+# once, and only for such a name (`is_long`): it answers a GET of such a key with 400
+# KeyTooLongError. The key in the question is in a directory that exists: in a directory that does
+# not exist a file system finds nothing (404), whatever the name. No object has this key. The
+# question is a GET, because the answer to a HEAD has no code, and a 400 may then mean an expired
+# token (S3 API).
 #
 # The question is asked when a file is opened, and again before the decision, because others
 # (Hadoop, an older version) open files too. If the store does not tell, the name is accepted: the
 # job can then be undone (`magic_committer.commit.revert`).
 
 
-ELEMENT_BYTES_MAX = 255
-"""Bytes of one element of a path on a file system (NAME_MAX)."""
 _ASKED = "x" * (ELEMENT_BYTES_MAX + 1)
 
 _limited: dict[str, bool] = {}
 """What this process has learnt: for each store, by its identity, whether it has the limit."""
-
-
-def is_long(key: str) -> bool:
-    """Whether an element of a key is longer than the name of a file may be. Pure."""
-    bytes_max = len(key) if key.isascii() else len(key) * 4  # at most 4 bytes each in UTF-8
-    if bytes_max <= ELEMENT_BYTES_MAX:
-        return False
-    return any(len(element.encode()) > ELEMENT_BYTES_MAX for element in key.split("/"))
 
 
 def refuse_long_element(runtime: Runtime, key: str, directory: str) -> None:

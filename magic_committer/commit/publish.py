@@ -11,23 +11,23 @@ cannot be deleted, a `_SUCCESS` that cannot be written. Each of them becomes a w
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 
 from magic_committer.commit.outcome import incomplete, not_all_visible
 from magic_committer.commit.probe import known
 from magic_committer.commit.register import Seen, success_data, write_marker
-from magic_committer.commit.requests import Start, each
+from magic_committer.commit.requests import Steps, each
 from magic_committer.commit.revert import delete_if_same
-from magic_committer.commit.sets import ReadyUpload, Uploads
+from magic_committer.commit.sets import ReadyUpload, Spool, Uploads, stored_uploads
 from magic_committer.commit.sweep import Swept, sweep
 from magic_committer.commit.uploads import (
     Completed,
     Completion,
     Removal,
-    UploadRemover,
-    to_complete,
+    completing,
+    remove,
 )
 from magic_committer.errors import CommitIncomplete, FormatError, MagicError, StoreError
 from magic_committer.errors.messages import counted, name_some
@@ -52,20 +52,19 @@ class Conflict(Exception):
 
 @dataclass(eq=False, slots=True)
 class Publication:
-    """One decided job, as one process publishes it. ``names``: the uploads of the plan, as far as
-    this process knows. ``source``: gives its uploads; ``stored``: by sets that are read from the
-    store, as another process may do too. ``filenames``: the first paths that the job publishes, for
-    people. ``warnings``: what the job's report must tell."""
+    """One decided job, as one process publishes it. ``spool``: the plan's uploads, as this process
+    has checked them; None: its sets are read from the store, as another process may do too.
+    ``names``: the uploads of the plan, as far as this process knows. ``filenames``: the first paths
+    that the job publishes, for people. ``warnings``: what the job's report must tell."""
 
     runtime: Runtime
     job: StartedJob
     plan: Plan
-    source: Callable[[], Uploads]
-    stored: bool
-    names: KeySet
-    in_flight: int
     accept: Collection[str]
     statistics: Statistics
+    spool: Spool | None = None
+    names: KeySet = field(default_factory=KeySet)
+    missing_is_fine: bool = False
     filenames: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     _visible: int = 0
@@ -94,14 +93,14 @@ class Publication:
 
         if_none_match, distrust = self.job.terms.mode in FAILING, self._distrusts()
 
-        def remaining() -> Iterator[tuple[ReadyUpload, Start[Completed]]]:
+        def remaining() -> Iterator[tuple[ReadyUpload, Steps[Completed]]]:
             for upload in self._uploads():
                 if unanswered_run >= UNANSWERED_RUN_MAX:
                     left[Completion.UNFINISHED].append(upload.key)
                 else:
                     yield (
                         upload,
-                        to_complete(
+                        completing(
                             self.runtime,
                             upload,
                             self.statistics,
@@ -111,7 +110,7 @@ class Publication:
                     )
 
         try:
-            works = each(self.runtime, remaining(), in_flight=self.in_flight)
+            works = each(self.runtime, remaining())
             with closing(works) as completed:
                 for upload, (completion, error) in completed:
                     key = upload.key
@@ -147,7 +146,7 @@ class Publication:
         server that was killed meanwhile answers falsely from then on. What this process has just
         decided is touched by nobody else, except by somebody who does not wait until it is dead
         (docs/recovery.md)."""
-        return self.stored or known(self.runtime.store.identity).true_complete is not True
+        return self.spool is None or known(self.runtime.store.identity).true_complete is not True
 
     def _delete_old_marker(self, marker: ObjectRef) -> None:
         """Delete the marker before a whole directory is replaced: readers that look for `_SUCCESS`
@@ -160,7 +159,7 @@ class Publication:
     def _take_as_it_is(self, upload: ReadyUpload) -> None:
         """Abort the job's own upload of a key that an operator takes as it is: the upload is not
         needed any more, and the sweep would spare it, because the plan names it."""
-        removed = UploadRemover(self.runtime).remove(upload)
+        removed = remove(self.runtime, upload)
         aborted = removed.removal is Removal.ABORTED and removed.error is None
         lost = ": its upload was open and is aborted, so the job's file is not published"
         self.warnings.append(f"{upload.key} was accepted as it is{lost if aborted else ''}")
@@ -169,11 +168,18 @@ class Publication:
         elif removed.why:
             self.warnings.append(f"the upload of {upload.key} is aborted; {removed.why}")
 
+    def sets(self) -> Uploads:
+        """The plan's uploads."""
+        if self.spool is not None:
+            return self.spool.uploads()
+        fine = self.missing_is_fine
+        return stored_uploads(self.runtime, self.job, self.plan.sets, missing_is_fine=fine)
+
     def _uploads(self) -> Iterator[ReadyUpload]:
-        for uploads, statistics in self.source():
+        for uploads, statistics in self.sets():
             self.statistics.merge(statistics)
             for upload in uploads:
-                if self.stored:
+                if self.spool is None:
                     self.names.add(upload.name)
                 if len(self.filenames) < SUCCESS_FILENAMES_MAX:
                     self.filenames.append(f"/{upload.key}")
@@ -192,7 +198,7 @@ class Publication:
         total = len(self.plan.deletes)
         if not total:
             return
-        deleting = self.runtime.pool.each(one, self.plan.deletes, in_flight=self.in_flight)
+        deleting = self.runtime.each(one, self.plan.deletes)
         with (
             self.statistics.timed(stats.DELETE_REPLACED, self.runtime.clock),
             closing(deleting) as outcomes,
@@ -264,8 +270,7 @@ class Publication:
         """Step 8: abort and delete what is left of the job. Repeatable."""
         looks = not self._knows_all or bool(self.job.adopted)
         swept = sweep(
-            self.runtime, self.job, self.plan, spared=self.names.__contains__,
-            in_flight=self.in_flight, look_first=looks,
-        )  # fmt: skip
+            self.runtime, self.job, self.plan, spared=self.names.__contains__, look_first=looks
+        )
         self.warnings += swept.warnings
         return swept

@@ -24,6 +24,7 @@ Invariants:
 from __future__ import annotations
 
 import logging
+import os
 import re
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,6 +39,7 @@ from msgspec.structs import replace
 from magic_committer.commit.requests import again
 from magic_committer.errors import (
     ConditionsNotSupported,
+    Decider,
     FormatError,
     InvalidRequest,
     JobExists,
@@ -308,6 +310,11 @@ def remove(runtime: Runtime, leaves: Seen) -> bool:
             return False
         etag = other_quoting(etag)
     return False
+
+
+def decider(role: str) -> Decider:
+    """This process, as a record names it."""
+    return Decider(role, socket.gethostname(), os.getpid())
 
 
 def undecidable(runtime: Runtime, name: str, how: str) -> ConditionsNotSupported:

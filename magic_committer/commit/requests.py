@@ -9,7 +9,7 @@ do that (`magic_committer.stores.base.Many`), otherwise in the pool's threads.
 
 **No abort is sent on an old look.** Between a look and its abort the caller may pause, or a listing
 may wait for its page. A work whose last answer came more than `LOOK_SECONDS_MAX` ago sends no
-abort: it begins anew.
+abort: it is thrown `OldLookError`, and begins anew (`anew`).
 
 **Not for threads of the pool**: where a store cannot send many requests at once, `each` waits for
 the pool's threads, and if all of them wait, for ever.
@@ -70,8 +70,24 @@ class Pause:
 
 Steps = Generator[Ask | Pause, Any, R]
 """A work: it yields requests and is sent their answers."""
-Start = Callable[[bool], Steps[R]]
-"""Begins a work. True: an abort of an earlier try may have taken effect."""
+
+
+class OldLookError(Exception):
+    """The work would abort on an old look. ``aborted``: an earlier abort may have taken effect."""
+
+    def __init__(self, aborted: bool) -> None:
+        super().__init__(aborted)
+        self.aborted = aborted
+
+
+def anew(begin: Callable[[bool], Steps[R]]) -> Steps[R]:
+    """A work that begins anew if its look is old, with whether an abort may have taken effect."""
+    aborted = False
+    while True:
+        try:
+            return (yield from begin(aborted))
+        except OldLookError as old:
+            aborted = old.aborted
 
 
 def again(clock: Clock, times: int, pause: float) -> Iterator[int]:
@@ -113,13 +129,13 @@ def _asker(runtime: Runtime) -> Callable[[Ask | Pause], Answer | None]:
 
 
 def each(
-    runtime: Runtime, works: Iterable[tuple[T, Start[R]]], *, in_flight: int
+    runtime: Runtime, works: Iterable[tuple[T, Steps[R]]], *, in_flight: int | None = None
 ) -> Generator[tuple[T, R], None, None]:
     """Do many works. Close the generator: it then begins nothing new, and waits for what is in
     flight; after Ctrl-C only briefly. Gives what the caller knows each work by, with its result, in
     no fixed order. Works are collected when there is room, in the caller's thread; what ``works``
     raises comes when the works before have ended."""
-    works = iter(works)
+    works, in_flight = iter(works), in_flight or runtime.in_flight
     many = many_of(runtime.store)
     if many is not None:
         yield from AtOnce(runtime.clock, many, partial(next, works, None), in_flight).run()
@@ -127,8 +143,8 @@ def each(
 
     ask = _asker(runtime)
 
-    def one(work: tuple[T, Start[R]]) -> R:
-        return run(work[1](False), ask)
+    def one(work: tuple[T, Steps[R]]) -> R:
+        return run(work[1], ask)
 
     quick = bool(getattr(runtime.store, "quick", False))
     while quick:
@@ -147,12 +163,11 @@ def each(
 class _Work(Generic[T, R]):
     """A work that has begun. ``aborts``: an abort of it was sent, or may have been."""
 
-    __slots__ = ("aborts", "answered_at", "ask", "item", "start", "steps")
+    __slots__ = ("aborts", "answered_at", "ask", "item", "steps")
 
-    def __init__(self, item: T, start: Start[R]) -> None:
+    def __init__(self, item: T, steps: Steps[R]) -> None:
         self.item = item
-        self.start = start
-        self.steps = start(False)
+        self.steps = steps
         self.ask: Ask
         self.answered_at: float | None = None
         self.aborts = False
@@ -167,7 +182,7 @@ class AtOnce(Generic[T, R]):
         self,
         clock: Clock,
         many: Many,
-        new: Callable[[], tuple[T, Start[R]] | None],
+        new: Callable[[], tuple[T, Steps[R]] | None],
         in_flight: int,
         look_seconds: float = SLICE_SECONDS,
     ) -> None:
@@ -215,8 +230,8 @@ class AtOnce(Generic[T, R]):
         work = self._ready.popleft()
         since = self._clock.monotonic() - (work.answered_at or 0.0)
         if isinstance(work.ask, AbortUpload) and work.answered_at and since > LOOK_SECONDS_MAX:
-            work.steps, work.answered_at = work.start(work.aborts), None
-            self._step(work, None)
+            work.answered_at = None
+            self._step(work, OldLookError(work.aborts))
             return self._next()
         return work, work.ask
 
@@ -241,10 +256,10 @@ class AtOnce(Generic[T, R]):
             work.aborts = work.aborts or not isinstance(answer, StoreError) or answer.sent
         self._step(work, answer)
 
-    def _step(self, work: _Work[T, R], answer: Answer | None) -> None:
+    def _step(self, work: _Work[T, R], answer: Answer | OldLookError | None) -> None:
         """Let a work go on, to its next request, its next pause, or its end."""
         try:
-            if isinstance(answer, StoreError):
+            if isinstance(answer, StoreError | OldLookError):
                 ask = work.steps.throw(answer)
             else:
                 ask = work.steps.send(answer)
@@ -316,8 +331,7 @@ class Ahead(Generic[P]):
 
     def _begin(self) -> None:
         self._working = False
-        with self._errand.here():
-            self._coming = self._pool.submit(self._request)
+        self._coming = self._pool.submit(self._request, self._errand)
 
     def _request(self) -> None:
         """Request pages until there are enough."""

@@ -35,10 +35,10 @@ from magic_committer.commit.uploads import (
     Removal,
     Removed,
     UploadLook,
-    UploadRemover,
     UploadState,
     became,
     object_at,
+    to_remove,
     upload_state,
 )
 from magic_committer.errors import (
@@ -62,7 +62,7 @@ from magic_committer.hadoop.documents import (
     decode_success,
 )
 from magic_committer.hadoop.manifests import decode_set
-from magic_committer.hadoop.paths import PENDING_SUFFIX, PENDINGSET_SUFFIX, Destination
+from magic_committer.hadoop.paths import PENDING_SUFFIX, PENDINGSET_SUFFIX
 from magic_committer.protocol.plan import KeySet
 from magic_committer.protocol.record import JOB_METADATA, ObjectRef, StartedJob
 from magic_committer.runtime.components import Progress, Runtime
@@ -117,12 +117,10 @@ class Published:
         return f"{self.visible} of {of} visible already{maybe}"
 
 
-def refuse_if_published(
-    runtime: Runtime, job: StartedJob, in_flight: int, *, leave_visible: bool = False
-) -> str:
+def refuse_if_published(runtime: Runtime, job: StartedJob, *, leave_visible: bool = False) -> str:
     """Refuse to abort a Hadoop job of which files are visible. Gives the files that stay visible,
     in a sentence; "" if there are none."""
-    found = published(runtime, job, in_flight)
+    found = published(runtime, job)
     if not found.any:
         return ""
     if leave_visible:
@@ -148,17 +146,13 @@ def refuse_if_published(
     )
 
 
-def published(runtime: Runtime, job: StartedJob, in_flight: int) -> Published:
+def published(runtime: Runtime, job: StartedJob) -> Published:
     """Count the visible files. Two or three requests for each file."""
     found = Published()
     files, seen = KeySet(), KeySet()  # ticked in `seen`: visible for sure
     keys: list[str] = []
-    outcomes = runtime.pool.each(
-        lambda named: upload_state(runtime, named[0]),
-        _named(runtime, job, found),
-        in_flight=in_flight,
-    )
-    with closing(outcomes):
+    named = _named(runtime, job, found)
+    with closing(runtime.each(lambda one: upload_state(runtime, one[0]), named)) as outcomes:
         for number, outcome in enumerate(outcomes, 1):
             (upload, counts, taken), look = outcome.item, outcome.unwrap()
             runtime.progress(Progress("look", number, None, "files"))
@@ -191,7 +185,7 @@ def _named(
 ) -> Iterator[tuple[ReadyUpload, bool, bool]]:
     """Each upload that the job's control objects name, once for each kind of control object;
     whether its task committed, and whether a commit would collect it."""
-    dest, taken_from = Destination.parse(job.dest), job.paths.job_attempt
+    dest, taken_from = job.paths.dest, job.paths.job_attempt
     known = KeySet()
 
     read = partial(uploads_in, runtime, job)
@@ -241,19 +235,19 @@ def uploads_in(
 # The marker ---------------------------------------------------------------------------------------
 
 
-def committed_by_hadoop(runtime: Runtime, job: StartedJob, in_flight: int) -> bool:
+def committed_by_hadoop(runtime: Runtime, job: StartedJob) -> bool:
     """Whether the job's own committer wrote `_SUCCESS`. It does so when all files are visible. One
     GET; more only if the marker names the job."""
     written = _marked(runtime, job)
     if written is None:
         return False
-    found = published(runtime, job, in_flight)
+    found = published(runtime, job)
     return not (found.waiting or found.unread) and found.newest <= written
 
 
 def _marked(runtime: Runtime, job: StartedJob) -> float | None:
     """When Hadoop wrote a `_SUCCESS` that names the job; None if there is none."""
-    key = Destination.parse(job.dest).success_key
+    key = job.paths.dest.success_key
     try:
         stored = runtime.store.get(key, max_bytes=SUCCESS_BYTES_MAX)
         success = decode_success(stored.body, key)
@@ -317,13 +311,13 @@ def _mark(job: StartedJob) -> str:
 # Undoing a decided job ----------------------------------------------------------------------------
 
 
-def undo_all(runtime: Runtime, job: StartedJob, sets: Uploads, in_flight: int) -> MagicError | None:
+def undo_all(runtime: Runtime, job: StartedJob, sets: Uploads) -> MagicError | None:
     """Undo every upload of a ``reverting`` job, and go on after single failures. Repeatable. Gives
     the last failure; None: everything is undone."""
     done = 0
     failure: MagicError | None = None
     uploads = (upload for some, _ in sets for upload in some)
-    with closing(_each(runtime, job, uploads, in_flight)) as outcomes:
+    with closing(_each(runtime, job, uploads)) as outcomes:
         for outcome in outcomes:
             if isinstance(outcome.error, StoreError | AbortIncomplete):
                 failure = outcome.error
@@ -335,12 +329,11 @@ def undo_all(runtime: Runtime, job: StartedJob, sets: Uploads, in_flight: int) -
 
 
 def _each(
-    runtime: Runtime, job: StartedJob, uploads: Iterator[ReadyUpload], in_flight: int
+    runtime: Runtime, job: StartedJob, uploads: Iterator[ReadyUpload]
 ) -> Generator[Outcome[Any, None], None, None]:
     # It looks first: a visible upload cannot be completed again, and on some stores its abort
     # deletes the object at its key, which may be another writer's by now.
-    remover = UploadRemover(runtime)
-    removals = ((upload, remover.to_remove(upload)) for upload in uploads)
+    removals = ((upload, to_remove(runtime, upload)) for upload in uploads)
 
     def one(end: tuple[ReadyUpload, Removed]) -> None:
         upload, removed = end
@@ -355,8 +348,8 @@ def _each(
         if _became(runtime, upload) is not None:
             raise AbortIncomplete(f"{upload.key} was not deleted", job_id=job.id)
 
-    with closing(requests.each(runtime, removals, in_flight=in_flight)) as ended:
-        yield from runtime.pool.each(one, ended, in_flight=in_flight)
+    with closing(requests.each(runtime, removals)) as ended:
+        yield from runtime.each(one, ended)
 
 
 def _became(runtime: Runtime, upload: ReadyUpload) -> ObjectInfo | None:

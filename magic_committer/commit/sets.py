@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, groupby, zip_longest
 from typing import IO, Any, NamedTuple, TypeVar, cast, get_args
 
@@ -34,7 +35,6 @@ from magic_committer.hadoop.documents import (
 )
 from magic_committer.hadoop.manifests import EXTRA_ATTEMPT, EXTRA_JOB, EXTRA_TASK, decode_set
 from magic_committer.hadoop.paths import (
-    Destination,
     check_name,
     owner_of,
     set_name,
@@ -112,35 +112,22 @@ def is_tombstone(extra_data: Mapping[str, str] | None) -> bool:
 
 
 def to_pending(
-    job: StartedJob,
-    attempt: str,
-    *,
-    bucket: str,
-    uri: str,
-    key: str,
-    upload_id: str,
-    parts: Sequence[Part],
-    length: int,
-    checksum: Checksum | None,
-    token: str,
-    created_ms: int,
+    job: StartedJob, attempt: str, upload: ReadyUpload, *, bucket: str, uri: str, created_ms: int
 ) -> Pending:
     """Make the `.pending` of an upload whose parts are all stored."""
-    extra = {EXTRA_PART_BYTES: _runs(part.size for part in parts)}
-    if token:
-        extra[EXTRA_TOKEN] = token
-        extra[EXTRA_JOB] = job.uuid
-        extra[EXTRA_ATTEMPT] = attempt
-    if checksum is not None:
-        extra[EXTRA_CHECKSUM] = f"{checksum.algorithm}:{checksum.value}"
+    extra = {EXTRA_PART_BYTES: _runs(part.size for part in upload.parts)}
+    if upload.token:
+        extra |= {EXTRA_TOKEN: upload.token, EXTRA_JOB: job.uuid, EXTRA_ATTEMPT: attempt}
+    if upload.checksum is not None:
+        extra[EXTRA_CHECKSUM] = f"{upload.checksum.algorithm}:{upload.checksum.value}"
     return new_pending(
         uri=uri,
-        upload_id=upload_id,
+        upload_id=upload.upload_id,
         bucket=bucket,
-        destination_key=key,
+        destination_key=upload.key,
         created_ms=created_ms,
-        etags=tuple(map(etag_of, parts)),
-        length=length,
+        etags=tuple(map(etag_of, upload.parts)),
+        length=upload.length,
         extra_data=extra,
         job_id=job.id,
         task_id=attempt,
@@ -181,11 +168,11 @@ def _known(algorithm: str | None, value: str | None) -> Checksum | None:
 class RowCheck:
     """What one upload of a job must be, before anything becomes visible."""
 
-    def __init__(self, job: StartedJob, dest: Destination) -> None:
+    def __init__(self, job: StartedJob) -> None:
         self._job = job
-        self._dest = dest
+        self._dest = job.paths.dest
         self._token = f"{job.uuid}."
-        self._waits = job.waits and job.paths.task_attempts[len(dest.prefix) :]
+        self._waits = job.waits and job.paths.task_attempts[len(self._dest.prefix) :]
 
     def problem(self, key: str, upload_id: str, token: str) -> str | None:
         """What is wrong with an upload; None if nothing is."""
@@ -298,9 +285,6 @@ SPREAD_BYTES_MAX = 128 * 1024
 NOBODYS_MAX = 100
 """How many sets without an owner are named. There may be millions."""
 
-Owns = Callable[[Mapping[str, str] | None], bool]
-"""Whether an object belongs to the job, by its metadata: `StartedJob.owns`."""
-
 
 @dataclass(frozen=True, slots=True)
 class SetRef:
@@ -330,6 +314,20 @@ class LoadedSet:
     bytes: int
     offset: int
     packed_bytes: int
+
+
+def choose_attempts(loaded: Iterable[LoadedSet], uuid: str) -> list[LoadedSet]:
+    """Choose one attempt for each task: the newest; for equal times, by key. Pure.
+
+    The rule is fixed, so that all drivers that list the same sets make the same choice. ``uuid``:
+    the job's UUID. Sets of another UUID never count; "" is the UUID of Hadoop's sets. Gives the
+    chosen ones, in the order of their tasks."""
+    newest: dict[str, LoadedSet] = {}
+    for one in loaded:
+        if one.uuid == uuid:
+            rivals = (newest.get(one.task, one), one)
+            newest[one.task] = max(rivals, key=lambda rival: (rival.last_modified, rival.key))
+    return [newest[task] for task in sorted(newest)]
 
 
 @dataclass(slots=True)
@@ -406,22 +404,16 @@ class Spool:
 
 
 def load(
-    runtime: Runtime,
-    job_id: str,
-    refs: Iterable[SetRef],
-    spool: Spool,
-    total: int | None,
-    *,
-    owns: Owns | None = None,
+    runtime: Runtime, job: StartedJob, refs: Iterable[SetRef], spool: Spool, total: int | None
 ) -> Loaded:
     """Read sets into the spool. One GET each; of one that this process has stored one HEAD, or
     nothing if that was a moment ago.
 
-    ``owns`` is given for sets of a listing: pass over objects of another job, whatever they hold (a
+    ``total`` is None for sets of a listing: pass over objects of another job, whatever they hold (a
     directory that an id names may hold litter of another run), and tombstones of aborted attempts.
     See the module's head."""
     loaded = Loaded()
-    with closing(_reading(runtime, job_id, refs, owns)) as outcomes:
+    with closing(_reading(runtime, job, refs, listed=total is None)) as outcomes:
         for outcome in outcomes:
             ref = outcome.item
             try:
@@ -452,9 +444,9 @@ def stored_uploads(
     destination and the job, as before the decision: somebody who may write a record below one
     destination must not make its reader act elsewhere (docs/security.md). NotFound: a set is gone,
     and the job may be finished: read its record again."""
-    right, directory = RowCheck(job, Destination.parse(job.dest)), job.paths.tree
+    right, directory = RowCheck(job), job.paths.tree
     refs = (SetRef(directory + s.name, s.etag, s.task, s.attempt) for s in sets)
-    with closing(_reading(runtime, job.id, refs)) as outcomes:
+    with closing(_reading(runtime, job, refs)) as outcomes:
         for outcome in outcomes:
             try:
                 _, own = outcome.unwrap()
@@ -489,7 +481,7 @@ class _NobodysError(Exception):
 
 
 def _reading(
-    runtime: Runtime, job_id: str, refs: Iterable[SetRef], owns: Owns | None = None
+    runtime: Runtime, job: StartedJob, refs: Iterable[SetRef], *, listed: bool = False
 ) -> Generator[Outcome[SetRef, tuple[ObjectInfo, OwnSet]], None, None]:
     def read(ref: SetRef, bytes_max: int) -> tuple[ObjectInfo, OwnSet]:
         if ref.own is not None and (info := _seen(runtime, ref, ref.own)) is not None:
@@ -502,7 +494,7 @@ def _reading(
             if bytes_max < PENDINGSET_BYTES_MAX:
                 raise _LargerError from error
             raise FormatError(ref.key, "", f"has over {PENDINGSET_BYTES_MAX} bytes") from error
-        return stored.info, _parse(stored, ref, job_id, runtime.store.bucket, owns)
+        return stored.info, _parse(stored, ref, job, runtime.store.bucket, listed)
 
     larger: list[SetRef] = []
     beside = runtime.pool.each(
@@ -518,7 +510,9 @@ def _reading(
                 larger.append(outcome.item)
             else:
                 yield outcome
-    yield from runtime.pool.each(lambda ref: read(ref, PENDINGSET_BYTES_MAX), larger, in_flight=1)
+    if larger:
+        whole = partial(read, bytes_max=PENDINGSET_BYTES_MAX)
+        yield from runtime.pool.each(whole, larger, in_flight=1)
 
 
 def _seen(runtime: Runtime, ref: SetRef, own: OwnSet) -> ObjectInfo | None:
@@ -538,17 +532,14 @@ def _seen(runtime: Runtime, ref: SetRef, own: OwnSet) -> ObjectInfo | None:
 
 
 def each_listed(
-    runtime: Runtime,
-    read: Callable[[ObjectInfo], R],
-    infos: Iterable[ObjectInfo],
-    in_flight: int = LOADING_SETS_MAX,
+    runtime: Runtime, read: Callable[[ObjectInfo], R], infos: Iterable[ObjectInfo]
 ) -> Generator[Outcome[ObjectInfo, R], None, None]:
     """Read control objects of a listing side by side, at most `LOADING_BYTES_MAX` bytes at once.
     Close the generator, as the pool's ``each``."""
     return runtime.pool.each(
         read,
         infos,
-        in_flight=in_flight,
+        in_flight=runtime.in_flight,
         weigh=lambda info: info.size,
         weight_max=LOADING_BYTES_MAX,
     )
@@ -562,9 +553,11 @@ def _room_for(ref: SetRef) -> int:
     return min(told, PENDINGSET_BYTES_MAX) if ref.size else SMALL_SET_BYTES
 
 
-def _content(stored: StoredObject, ref: SetRef, bucket: str, owns: Owns | None) -> PendingSet:
-    """Read a set, of a listing if ``owns`` is given: pass over another job's, by its metadata or by
-    its body."""
+def _content(
+    stored: StoredObject, ref: SetRef, job: StartedJob, bucket: str, listed: bool
+) -> PendingSet:
+    """Read a set. Of those that are ``listed``, another job's are passed over, by their metadata or
+    by their body."""
 
     def decoded() -> PendingSet:
         if ref.etag and not same_etag(stored.info.etag, ref.etag):
@@ -573,7 +566,7 @@ def _content(stored: StoredObject, ref: SetRef, bucket: str, owns: Owns | None) 
             )
         return decode_set(stored.body, ref.key, bucket)
 
-    if owns is None or owns(stored.info.metadata):
+    if not listed or job.owns(stored.info.metadata):
         return decoded()
     if (stored.info.metadata or {}).get(JOB_METADATA):
         raise _PassedOverError
@@ -583,23 +576,21 @@ def _content(stored: StoredObject, ref: SetRef, bucket: str, owns: Owns | None) 
         raise _NobodysError from None  # a set that cannot be read cannot name its owner either
     if not (uuid := extra.get(EXTRA_JOB)):
         raise _NobodysError
-    if not owns({JOB_METADATA: uuid}):
+    if not job.owns({JOB_METADATA: uuid}):
         raise _PassedOverError
     return decoded()
 
 
-def _parse(
-    stored: StoredObject, ref: SetRef, job_id: str, bucket: str, owns: Owns | None
-) -> OwnSet:
-    content = _content(stored, ref, bucket, owns)
+def _parse(stored: StoredObject, ref: SetRef, job: StartedJob, bucket: str, listed: bool) -> OwnSet:
+    content = _content(stored, ref, job, bucket, listed)
     key, metadata, extra = ref.key, stored.info.metadata or {}, content.extra_data or {}
     told, kept = extra.get(EXTRA_JOB, ""), metadata.get(JOB_METADATA, "")
     if is_tombstone(extra):
-        if owns is not None:
+        if listed:
             raise _PassedOverError
         raise FormatError(key, "extraData", "says that the attempt was aborted")
-    if content.job_id not in ("", job_id):
-        raise FormatError(key, "jobId", f"is {content.job_id!r}, the job is {job_id!r}")
+    if content.job_id not in ("", job.id):
+        raise FormatError(key, "jobId", f"is {content.job_id!r}, the job is {job.id!r}")
     if told and kept and told != kept:
         raise FormatError(
             key, f"extraData.{EXTRA_JOB}", f"is {told!r}, the object's metadata says {kept!r}"

@@ -11,18 +11,16 @@ late: that record goes through ``aborting`` and a sweep, and stays ``closed``.
 from __future__ import annotations
 
 import logging
-import os
-import socket
 
 from msgspec import structs
 
 from magic_committer.commit import probe, register
 from magic_committer.commit.conflict import refuse_existing_data, refuse_other_jobs
 from magic_committer.commit.outcome import end, ended, outcome_of
-from magic_committer.commit.register import finish
+from magic_committer.commit.register import decider, finish
 from magic_committer.commit.stream import of_another_query
 from magic_committer.commit.sweep import sweep
-from magic_committer.errors import Decider, JobExists, JobNotFound, MagicError, StoreError
+from magic_committer.errors import JobExists, JobNotFound, MagicError, StoreError
 from magic_committer.errors.messages import ENDED_OR_NEVER, ID_USED_ONCE, add_note
 from magic_committer.hadoop.paths import Destination, JobPaths, check_id
 from magic_committer.options import EXCLUDING, REPLACING, refuse_lost_checksums
@@ -39,7 +37,6 @@ def setup_job(
     dest: Destination,
     terms: Terms,
     job_id: str | None,
-    in_flight: int,
     said_mode: str = "",
     checkpoint: str = "",
 ) -> StartedJob:
@@ -71,20 +68,20 @@ def setup_job(
     except BaseException as error:
         if not isinstance(error, MagicError):  # Ctrl-C: the record may be stored all the same
             with cleaning_up(error):
-                _take_back(runtime, job, in_flight, error)
+                _take_back(runtime, job, error)
         raise
     job = structs.replace(job, fence_etag=seen.etag, undisturbed=undisturbed)
     try:
         # What is asked by creating the record again, before anything else of the proof can fail.
-        if probe.need(runtime, paths, seen, {"conditional_put"})[1]:
+        if probe.need(runtime, paths, seen, {"conditional_put"}):
             job = structs.replace(job, undisturbed=False)
         _prove(runtime, paths, seen)
-        _look_around(runtime, job, in_flight)
+        _look_around(runtime, job)
     except BaseException as error:
         if _may_have_sent(error):  # a PUT of the proof may take effect late
             job = structs.replace(job, undisturbed=False)
         with cleaning_up(error):
-            _withdraw(runtime, job, seen, in_flight, error)
+            _withdraw(runtime, job, seen, error)
         raise
     logger.info("job %s: started, %s, mode %s", name, dest.url, terms.mode)
     return job
@@ -96,7 +93,6 @@ def join_job(
     dest: Destination,
     terms: Terms,
     job_id: str,
-    in_flight: int,
     said_mode: str = "",
     checkpoint: str = "",
 ) -> StartedJob:
@@ -129,7 +125,7 @@ def join_job(
     if terms.conditional_writes == "on":
         # Nothing that would write the record again: other processes may be deciding.
         probe.need(runtime, paths, seen, probe.wants_at_setup(terms.mode) - _WRITES_THE_RECORD)
-    _look_around(runtime, job, in_flight)
+    _look_around(runtime, job)
     logger.info("job %s: joined, %s, mode %s", job_id, dest.url, terms.mode)
     return job
 
@@ -150,12 +146,12 @@ _WRITES_THE_RECORD = frozenset({"conditional_put", "swap"})
 """What `probe` asks by writing the record again, as its creator wrote it."""
 
 
-def _look_around(runtime: Runtime, job: StartedJob, in_flight: int) -> None:
+def _look_around(runtime: Runtime, job: StartedJob) -> None:
     """Look for other jobs and for data, as far as the job's mode is about them."""
     if job.terms.mode in EXCLUDING:
         refuse_other_jobs(runtime, job)
     if job.terms.mode == "fail":
-        refuse_existing_data(runtime, job, in_flight)
+        refuse_existing_data(runtime, job)
 
 
 def _refuse_other_terms(record: JobRecord, terms: Terms, dest: Destination) -> None:
@@ -202,7 +198,8 @@ def _prove(runtime: Runtime, paths: JobPaths, seen: register.Seen) -> None:
             job_id,
         )
         return
-    found, _ = probe.need(runtime, paths, seen, probe.wants_at_setup(terms.mode))
+    probe.need(runtime, paths, seen, probe.wants_at_setup(terms.mode))
+    found = probe.known(runtime.store.identity)
     if terms.mode in REPLACING and found.conditional_delete is False:
         logger.warning(
             "job %s: the store of bucket %r has no conditional DELETE (it %s): what somebody writes"
@@ -213,7 +210,7 @@ def _prove(runtime: Runtime, paths: JobPaths, seen: register.Seen) -> None:
         )
 
 
-def _take_back(runtime: Runtime, job: StartedJob, in_flight: int, why: BaseException) -> None:
+def _take_back(runtime: Runtime, job: StartedJob, why: BaseException) -> None:
     """Remove a record whose PUT was interrupted, if it is there; otherwise say what to do if it
     comes."""
     told = f"job {job.id!r} may have been started all the same"
@@ -224,12 +221,10 @@ def _take_back(runtime: Runtime, job: StartedJob, in_flight: int, why: BaseExcep
         why.add_note(f"whether it was cannot be told: {error}")
         return
     if seen is not None:
-        _withdraw(runtime, job, seen, in_flight, why)
+        _withdraw(runtime, job, seen, why)
 
 
-def _withdraw(
-    runtime: Runtime, job: StartedJob, seen: register.Seen, in_flight: int, why: BaseException
-) -> None:
+def _withdraw(runtime: Runtime, job: StartedJob, seen: register.Seen, why: BaseException) -> None:
     warnings: list[str] = []
     try:
         if job.undisturbed and not job.given_id and register.remove(runtime, seen):
@@ -237,7 +232,7 @@ def _withdraw(
         aborting = seen.record.step(State.ABORTING, runtime.ids(), decider=decider("driver"))
         swapped = register.swap(runtime, seen, aborting)
         if swapped.won and swapped.now is not None:
-            swept = sweep(runtime, job, in_flight=in_flight)
+            swept = sweep(runtime, job)
             warnings += swept.warnings
             if not swept.again:
                 finish(runtime, swapped.now, "aborted", False, warnings)
@@ -246,8 +241,3 @@ def _withdraw(
         add_note(why, told, end(job.dest, job.id, "end the job"))
     for warning in warnings:
         why.add_note(f"taking back the record of job {job.id!r}: {warning}")
-
-
-def decider(role: str) -> Decider:
-    """This process, as a record names it."""
-    return Decider(role, socket.gethostname(), os.getpid())

@@ -19,6 +19,7 @@ from typing import Literal
 
 from magic_committer.commit import register
 from magic_committer.commit.outcome import end, incomplete, outcome_of
+from magic_committer.commit.revert import EARLY
 from magic_committer.errors import (
     BatchUnsettled,
     ConditionsNotSupported,
@@ -54,17 +55,17 @@ LOOKS_MAX = 8
 
 @dataclass(frozen=True, slots=True)
 class StoredLedger:
-    """A ledger as it is stored at a key; None: there is none. ``etag`` is what a write must
-    leave."""
+    """A ledger as it is stored at a key. ``etag`` is what a write must leave; "": there is none,
+    and the ledger is that of a query that has published nothing."""
 
     key: str
-    ledger: Ledger | None
+    ledger: Ledger
     etag: str
 
     @property
     def nonce(self) -> str:
-        """The nonce of this version; "" if there is no ledger."""
-        return "" if self.ledger is None else self.ledger.nonce
+        """The nonce of this version."""
+        return self.ledger.nonce
 
 
 def read_ledger(runtime: Runtime, dest: Destination, query: str) -> StoredLedger:
@@ -73,7 +74,7 @@ def read_ledger(runtime: Runtime, dest: Destination, query: str) -> StoredLedger
     try:
         stored = runtime.store.get(key, max_bytes=LEDGER_BYTES_MAX)
     except NotFound:
-        return StoredLedger(key, None, "")
+        return StoredLedger(key, Ledger(query, "", None, "", None), "")
     ledger = Ledger.decode(stored.body, key)
     if ledger.query != query:
         raise FormatError(key, "query", f"is {ledger.query!r}: the ledger of another query")
@@ -86,9 +87,9 @@ def _write(runtime: Runtime, dest: Destination, leaves: StoredLedger, ledger: Le
 
     def there(_: StoreError) -> StoredLedger | None:
         now = read_ledger(runtime, dest, ledger.query)
-        return now if now.ledger is not None else None
+        return now if now.etag else None
 
-    before = leaves if leaves.ledger is not None else None
+    before = leaves if leaves.etag else None
     written = register.write(
         runtime, leaves.key, ledger.encode(), ledger.nonce, before, there, lambda error: error
     )
@@ -108,20 +109,17 @@ def claim_batch(
     dest = job.paths.dest
     for _ in range(LOOKS_MAX):
         stored = read_ledger(runtime, dest, batch.query)
-        move = next_move(stored.ledger, batch.number, job.uuid)
+        ledger, lost = stored.ledger, None
+        move = next_move(ledger, batch.number, job.uuid)
         if move is Move.SKIP:
-            assert stored.ledger is not None
-            assert stored.ledger.done is not None
-            if stored.ledger.is_of_another(checkpoint):
+            if ledger.is_of_another(checkpoint):
                 raise _other_checkpoint(job, batch, stored)
-            tell_passed_over(batch, stored.ledger.done)
+            tell_passed_over(batch, ledger.done)
             return False
         if move is Move.DECIDE:
             return True
-        lost: Claim | None = None
-        if move is Move.SETTLE and stored.ledger is not None and stored.ledger.claim is not None:
-            lost = stored.ledger.claim if settle(stored.ledger.claim) else None
-        ledger = stored.ledger or Ledger(batch.query, "", None, "", None)
+        if move is Move.SETTLE and ledger.claim is not None:
+            lost = ledger.claim if settle(ledger.claim) else None
         claim = Claim(job.id, job.uuid, batch.number, checkpoint or "")
         if _write(runtime, dest, stored, ledger.claimed(claim, runtime.ids())):
             if lost is not None:
@@ -139,7 +137,7 @@ def claim_batch(
     )
 
 
-def tell_passed_over(batch: StreamBatch, done: int) -> None:
+def tell_passed_over(batch: StreamBatch, done: int | None) -> None:
     """Log that a batch is passed over. An engine replays its last batch; if it goes back further,
     its checkpoint may be another or an older one, and the batch may hold other rows."""
     if done == batch.number:
@@ -161,8 +159,8 @@ def publish_batch(runtime: Runtime, job: StartedJob, batch: StreamBatch) -> str:
     for _ in range(LOOKS_MAX):
         stored = read_ledger(runtime, dest, batch.query)
         ledger = stored.ledger
-        if ledger is None or ledger.claim is None or ledger.claim.uuid != job.uuid:
-            if ledger is not None and ledger.covers(batch.number):
+        if ledger.claim is None or ledger.claim.uuid != job.uuid:
+            if ledger.covers(batch.number):
                 return ""
             return (
                 f"{stored.key} does not say that {batch} is published, and names another claim or"
@@ -228,7 +226,7 @@ def published_by(
     except (StoreError, FormatError) as error:
         logger.info("job %s: its query's ledger does not tell: %s", job.id, error)
         return ""
-    if ledger is None or not ledger.covers(batch.number):
+    if not ledger.covers(batch.number):
         return ""
     if (ledger.done, ledger.done_by) == (batch.number, job.uuid):
         return "it"
@@ -254,6 +252,16 @@ def say_published(
 # What is refused ----------------------------------------------------------------------------------
 
 
+def refuse_early(committer: str) -> None:
+    """Refuse a streaming query whose files are visible before their batch is decided."""
+    if committer in EARLY:
+        raise OptionError(
+            f"committer={committer!r} publishes no batch of a streaming query exactly once: files"
+            " of a run that dies may stay visible, and the next run writes them again",
+            hint="Use committer='manifest'",
+        )
+
+
 def refuse_unconditional(job: StartedJob) -> None:
     """Refuse a batch of a job without conditional writes: nobody could claim it."""
     if job.terms.conditional_writes == "off":
@@ -265,9 +273,9 @@ def refuse_unconditional(job: StartedJob) -> None:
         )
 
 
-def refuse_other_batch(record: JobRecord, batch: StreamBatch | None) -> None:
+def refuse_other_batch(record: JobRecord, batch: StreamBatch) -> None:
     """Refuse to finish a job as a batch that it was not decided as. Pure."""
-    if batch is None or outcome_of(record) != "committed" or record.batch == batch:
+    if outcome_of(record) != "committed" or record.batch == batch:
         return
     was = f"as {record.batch}" if record.batch is not None else "without a batch"
     raise OptionError(

@@ -11,7 +11,7 @@ attempt that made the upload sees the fence (protocol.md, "The fence"). Order:
 4. delete the job's control objects, the plan first: as long as the plan is there, all its
    pendingsets are.
 
-Every abort goes through `UploadRemover`. It is proved; if not, the upload is reported, and the
+Every abort goes through `uploads.removing`. It is proved; if not, the upload is reported, and the
 control objects that name it stay. The owner of an upload is never guessed. It is ours if one of our
 `.pending` or `.pendingset` names its id, or if its name has our UUID as a delimited field. Uploads
 that a decided plan names are spared: on some stores the success of an abort proves nothing,
@@ -31,7 +31,7 @@ from typing import cast
 from magic_committer.commit import requests, revert
 from magic_committer.commit.requests import Ahead
 from magic_committer.commit.sets import ReadyUpload, each_listed, upload_name
-from magic_committer.commit.uploads import Removal, Removed, UploadRemover
+from magic_committer.commit.uploads import Removal, Removed, to_remove
 from magic_committer.errors import FormatError, NotFound, NotSupported, StoreError
 from magic_committer.errors.messages import counted, name_some
 from magic_committer.hadoop.paths import (
@@ -40,7 +40,6 @@ from magic_committer.hadoop.paths import (
     SAVED_SUFFIXES,
     SET_SUFFIXES,
     Destination,
-    JobPaths,
     owner_of,
 )
 from magic_committer.protocol.plan import KeySet, Plan
@@ -104,7 +103,6 @@ def sweep(
     job: StartedJob,
     plan: Plan | None = None,
     *,
-    in_flight: int,
     spared: Spared = nothing_spared,
     look_first: bool = False,
     undone: bool = False,
@@ -118,7 +116,7 @@ def sweep(
     job is told."""
     swept, waits, sets = Swept(), job.waits, plan.sets if plan is not None else ()
     accepted = {job.paths.tree + one.name: one.etag for one in sets}
-    run = _Sweep(runtime, job, job.paths, spared, in_flight, swept, look_first, plan is not None)
+    run = _Sweep(runtime, job, spared, swept, look_first, plan is not None)
     with run.listing() as listed:
         found = run.control_objects()
         known = {i.key for i in found if same_etag(accepted.get(i.key, ""), i.etag)}
@@ -148,9 +146,7 @@ def sweep(
 class _Sweep:
     runtime: Runtime
     job: StartedJob
-    paths: JobPaths
     spared: Spared
-    in_flight: int
     swept: Swept
     look_first: bool
     tells: bool
@@ -170,11 +166,11 @@ class _Sweep:
 
     def control_objects(self) -> list[ObjectInfo]:
         """Everything in the job's directories but the record."""
-        record = self.paths.record
+        record = self.job.paths.record
         try:
             return [
                 info
-                for directory in self.paths.control_directories
+                for directory in self.job.paths.control_directories
                 for page in self.runtime.store.list(directory)
                 for info in page.objects
                 if info.key != record
@@ -191,8 +187,7 @@ class _Sweep:
             info for info in found if info.key.endswith(SAVED_SUFFIXES) and info.key not in accepted
         )
         named: list[ReadyUpload] = []
-        reading = each_listed(self.runtime, self._read_named, leftover, self.in_flight)
-        with closing(reading) as outcomes:
+        with closing(each_listed(self.runtime, self._read_named, leftover)) as outcomes:
             for outcome in outcomes:
                 try:
                     uploads, metadata = outcome.unwrap()
@@ -210,7 +205,7 @@ class _Sweep:
 
     def _read_named(self, info: ObjectInfo) -> tuple[list[ReadyUpload], Mapping[str, str]]:
         ready, metadata = revert.uploads_in(self.runtime, self.job, info)
-        if not all(self.paths.dest.contains(upload.key) for upload in ready):
+        if not all(self.job.paths.dest.contains(upload.key) for upload in ready):
             raise FormatError(info.key, "destinationKey", "lies outside the destination")
         return [upload.bare for upload in ready], metadata
 
@@ -226,7 +221,7 @@ class _Sweep:
     def listing(self) -> Ahead[UploadPage]:
         """Begin to list the uploads under the destination."""
         # What waits goes with its directory: then only a probe of a driver that died may be there.
-        prefix = self.paths.directory if self.job.waits else self.paths.dest.prefix
+        prefix = self.job.paths.directory if self.job.waits else self.job.paths.dest.prefix
         return Ahead(self.runtime, lambda: self.runtime.store.list_uploads(prefix))
 
     def abort_listed(self, first: list[UploadInfo] | StoreError) -> None:
@@ -280,10 +275,10 @@ class _Sweep:
             return 0
         before = self.swept.aborted
         removals = (
-            (upload, UploadRemover(self.runtime, look_first=looks).to_remove(upload))
+            (upload, to_remove(self.runtime, upload, look_first=looks))
             for upload, looks in self._targets(doomed)
         )
-        with closing(requests.each(self.runtime, removals, in_flight=self.in_flight)) as ended:
+        with closing(requests.each(self.runtime, removals)) as ended:
             for upload, removed in ended:
                 if removed.removal is Removal.LEFT:
                     self.swept.left[upload.name] = upload, removed
@@ -367,7 +362,7 @@ class _Sweep:
     def delete(self, found: list[ObjectInfo], accepted: Set[str]) -> None:
         """Delete the job's control objects, plans before pendingsets."""
         mine, unknown = (found, []) if not self.job.given_id else self._of_this_run(found, accepted)
-        prefix = f"{self.paths.directory}{PLAN_PREFIX}"
+        prefix = f"{self.job.paths.directory}{PLAN_PREFIX}"
         plans = [i.key for i in mine if i.key.startswith(prefix)]
         others = [i.key for i in mine if not i.key.startswith(prefix)]
         if any(key.startswith(prefix) for key in unknown):
@@ -402,7 +397,7 @@ class _Sweep:
             except NotFound:
                 return False
 
-        with closing(self.runtime.pool.each(owned, found, in_flight=self.in_flight)) as outcomes:
+        with closing(self.runtime.each(owned, found)) as outcomes:
             for outcome in outcomes:
                 if isinstance(outcome.error, StoreError):
                     self.swept.failed(f"left: {outcome.item.key}: {outcome.error}")

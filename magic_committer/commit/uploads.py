@@ -13,12 +13,12 @@ file was lost). So there is one question, `upload_state`, with four answers:
 ============ ===================================================================================
 
 The question is a work of several requests (`magic_committer.commit.requests`): `looking` and
-`UploadRemover.removing` are the rules, whoever asks for them, for one upload or for 100,000.
+`removing` are the rules, whoever asks for them, for one upload or for 100,000.
 
 An answer holds for one moment. ``OPEN`` may have changed when it arrives. ``VISIBLE`` and ``GONE``
 never become ``OPEN`` again: an upload id is used once (S3 API).
 
-And there is one `UploadRemover`. Invariants:
+And there is one way to remove an upload, `removing`. Invariants:
 
 * It looks first if an upload may have been completed: on some stores the abort of a completed
   upload deletes the object (docs/stores.md). Such an abort is sent once for each look.
@@ -36,7 +36,7 @@ from enum import Enum
 from typing import Any
 
 from magic_committer.commit.register import may_still_land
-from magic_committer.commit.requests import Pause, Start, Steps, by_verbs
+from magic_committer.commit.requests import Pause, Steps, anew, by_verbs
 from magic_committer.commit.sets import ReadyUpload
 from magic_committer.errors import (
     InvalidRequest,
@@ -111,11 +111,6 @@ def became(upload: ReadyUpload, info: ObjectInfo) -> bool:
 def upload_state(runtime: Runtime, upload: ReadyUpload) -> UploadLook:
     """Look what an upload is, by verbs; see `looking`."""
     return by_verbs(runtime, looking(runtime, upload))
-
-
-def to_look(runtime: Runtime, upload: ReadyUpload) -> Start[UploadLook]:
-    """`looking`, to be begun by `requests.each`."""
-    return lambda again: looking(runtime, upload)
 
 
 def looking(runtime: Runtime, upload: ReadyUpload) -> Steps[UploadLook]:
@@ -208,111 +203,112 @@ class Removed:
     sent: bool = False
 
 
-class UploadRemover:
-    """Aborts uploads, and proves it. Safe for many threads."""
+def remove(runtime: Runtime, upload: ReadyUpload, *, look_first: bool = True) -> Removed:
+    """Abort one upload by verbs, unless it has ended; see `removing`."""
+    return by_verbs(runtime, to_remove(runtime, upload, look_first=look_first))
 
-    def __init__(self, runtime: Runtime, *, look_first: bool = True) -> None:
-        """``look_first`` is False only if nobody can have completed the upload: it never was in a
-        stored pendingset, or its job never commits."""
-        self._runtime = runtime
-        self._look_first = look_first
 
-    def remove(self, upload: ReadyUpload) -> Removed:
-        """Abort one upload by verbs, unless it has ended; see `removing`."""
-        return by_verbs(self._runtime, self.removing(upload))
+def to_remove(runtime: Runtime, upload: ReadyUpload, *, look_first: bool = True) -> Steps[Removed]:
+    """`removing`, for `requests.each`: it begins anew if its look is old."""
+    return anew(lambda aborted: removing(runtime, upload, look_first=look_first, aborted=aborted))
 
-    def to_remove(self, upload: ReadyUpload) -> Start[Removed]:
-        """`removing`, to be begun by `requests.each`."""
-        return lambda again: self.removing(upload, aborted=again)
 
-    def removing(self, upload: ReadyUpload, *, aborted: bool = False) -> Steps[Removed]:
-        """Abort one upload, unless it has ended. Repeatable; raises no `StoreError`. ``aborted``:
-        an earlier try has found it open, and its abort may have taken effect."""
-        failed: StoreError | None = None
-        for number in range(ABORTS_MAX):
-            if number:
-                yield Pause(ABORT_PAUSE_SECONDS * 2 ** (number - 1))
-            if self._look_first and (failed is not None or not number):
-                ended = yield from self._look(upload, aborted=aborted)
-                if ended is not None:
-                    return ended
-            try:
-                yield AbortUpload(upload.key, upload.upload_id, once=self._look_first)
-            except StoreError as error:
-                if not (self._look_first and isinstance(error, Unanswered)):
-                    return Removed(Removal.LEFT, error.message, error)
-                failed, aborted = error, aborted or error.sent  # its look is old by now
-                continue
-            failed, aborted = None, True
-            try:
-                if (yield from self._is_gone(upload)):
-                    return (yield from self._ended(upload))
-            except StoreError as error:
-                return Removed(Removal.LEFT, error.message, error, sent=True)
-        if failed is not None:
-            return Removed(Removal.LEFT, failed.message, failed)
-        return Removed(Removal.LEFT, f"it is still open after {ABORTS_MAX} aborts")
-
-    def _look(self, upload: ReadyUpload, *, aborted: bool) -> Steps[Removed | None]:
-        """Look whether an upload has ended, or must be left alone. None: it may be aborted."""
-        look = yield from looking(self._runtime, upload)
-        if look.state is UploadState.VISIBLE:
-            return Removed(Removal.VISIBLE)
-        if look.ended:
-            return _aborted(look.error) if aborted else Removed(Removal.GONE)
-        if look.error is not None and not self._is_harmless(upload, look.error):
-            why = f"whether it has ended cannot be told: {look.error}"
-            return Removed(Removal.LEFT, why, look.error)
-        return None
-
-    def _is_harmless(self, upload: ReadyUpload, refused: StoreError) -> bool:
-        """Whether an abort deletes no object, although ListParts is refused (a permission, a
-        customer's key): there is no object at the key. Every answer but "not there" means no."""
-        if isinstance(refused, Unanswered):
-            return False
+def removing(
+    runtime: Runtime, upload: ReadyUpload, *, look_first: bool = True, aborted: bool = False
+) -> Steps[Removed]:
+    """Abort one upload, unless it has ended. Repeatable; raises no `StoreError`. ``look_first`` is
+    False only if nobody can have completed the upload: it never was in a stored pendingset, or its
+    job never commits. ``aborted``: an earlier try has found it open, and its abort may have taken
+    effect."""
+    failed: StoreError | None = None
+    for number in range(ABORTS_MAX):
+        if number:
+            yield Pause(ABORT_PAUSE_SECONDS * 2 ** (number - 1))
+        if look_first and (failed is not None or not number):
+            ended = yield from _look(runtime, upload, aborted=aborted)
+            if ended is not None:
+                return ended
         try:
-            self._runtime.store.head(upload.key)
+            yield AbortUpload(upload.key, upload.upload_id, once=look_first)
         except StoreError as error:
-            return isinstance(error, NotFound)
+            if not (look_first and isinstance(error, Unanswered)):
+                return Removed(Removal.LEFT, error.message, error)
+            failed, aborted = error, aborted or error.sent  # its look is old by now
+            continue
+        failed, aborted = None, True
+        try:
+            if (yield from _is_gone(upload)):
+                return (yield from _ended(runtime, upload, look_first))
+        except StoreError as error:
+            return Removed(Removal.LEFT, error.message, error, sent=True)
+    if failed is not None:
+        return Removed(Removal.LEFT, failed.message, failed)
+    return Removed(Removal.LEFT, f"it is still open after {ABORTS_MAX} aborts")
+
+
+def _look(runtime: Runtime, upload: ReadyUpload, *, aborted: bool) -> Steps[Removed | None]:
+    """Look whether an upload has ended, or must be left alone. None: it may be aborted."""
+    look = yield from looking(runtime, upload)
+    if look.state is UploadState.VISIBLE:
+        return Removed(Removal.VISIBLE)
+    if look.ended:
+        return _aborted(look.error) if aborted else Removed(Removal.GONE)
+    if look.error is not None and not _is_harmless(runtime, upload, look.error):
+        why = f"whether it has ended cannot be told: {look.error}"
+        return Removed(Removal.LEFT, why, look.error)
+    return None
+
+
+def _is_harmless(runtime: Runtime, upload: ReadyUpload, refused: StoreError) -> bool:
+    """Whether an abort deletes no object, although ListParts is refused (a permission, a
+    customer's key): there is no object at the key. Every answer but "not there" means no."""
+    if isinstance(refused, Unanswered):
         return False
+    try:
+        runtime.store.head(upload.key)
+    except StoreError as error:
+        return isinstance(error, NotFound)
+    return False
 
-    def _ended(self, upload: ReadyUpload) -> Steps[Removed]:
-        """Its parts are gone: by our abort, or because it was completed between the look and the
-        abort."""
-        if self._look_first:
-            try:
-                there = yield from _object(self._runtime, upload)
-            except StoreError as error:  # nothing is left open, whatever the answer would be
-                return _aborted(error)
-            if there is not None and became(upload, there):
-                return Removed(Removal.VISIBLE)
-        return Removed(Removal.ABORTED)
 
-    def _is_gone(self, upload: ReadyUpload) -> Steps[bool]:
-        """Whether the parts of an aborted upload are gone. Any other refusal than "no such upload"
-        is asked for once more. If ListParts is refused, a listing of the key decides: the abort
-        itself was answered with success."""
-        for last in (False, True):
-            try:
-                yield ListParts(upload.key, upload.upload_id)
-            except NotFound as error:
-                if error.code == NO_BUCKET:
-                    raise
-                if last or error.code == NO_UPLOAD:
-                    return True
-            except Unanswered:
+def _ended(runtime: Runtime, upload: ReadyUpload, look_first: bool) -> Steps[Removed]:
+    """Its parts are gone: by our abort, or because it was completed between the look and the
+    abort."""
+    if look_first:
+        try:
+            there = yield from _object(runtime, upload)
+        except StoreError as error:  # nothing is left open, whatever the answer would be
+            return _aborted(error)
+        if there is not None and became(upload, there):
+            return Removed(Removal.VISIBLE)
+    return Removed(Removal.ABORTED)
+
+
+def _is_gone(upload: ReadyUpload) -> Steps[bool]:
+    """Whether the parts of an aborted upload are gone. Any other refusal than "no such upload"
+    is asked for once more. If ListParts is refused, a listing of the key decides: the abort
+    itself was answered with success."""
+    for last in (False, True):
+        try:
+            yield ListParts(upload.key, upload.upload_id)
+        except NotFound as error:
+            if error.code == NO_BUCKET:
                 raise
-            except StoreError as refused:
-                if not last:
-                    continue
-                try:
-                    page: UploadPage = yield FindUpload(upload.key, upload.upload_id)
-                    return not page.uploads
-                except StoreError:  # neither is allowed: the first refusal says what is needed
-                    raise refused from None
-            else:
-                return False
-        raise AssertionError("unreachable")
+            if last or error.code == NO_UPLOAD:
+                return True
+        except Unanswered:
+            raise
+        except StoreError as refused:
+            if not last:
+                continue
+            try:
+                page: UploadPage = yield FindUpload(upload.key, upload.upload_id)
+                return not page.uploads
+            except StoreError:  # neither is allowed: the first refusal says what is needed
+                raise refused from None
+        else:
+            return False
+    raise AssertionError("unreachable")
 
 
 def _aborted(error: StoreError | None) -> Removed:
@@ -390,39 +386,35 @@ Completed = tuple[Completion, StoreError | None]
 """What became of an upload; and the reason, unless it is done."""
 
 
-def to_complete(
+def completing(
     runtime: Runtime,
     upload: ReadyUpload,
     statistics: Statistics,
     *,
     if_none_match: bool,
     distrust: bool,
-) -> Start[Completed]:
-    """Complete an upload, as a work for `requests.each`. Repeatable: an upload that was completed
-    before is done. The work raises no `StoreError`.
+) -> Steps[Completed]:
+    """Complete an upload. Repeatable: an upload that was completed before is done. Raises no
+    `StoreError`.
 
     ``distrust``: look at the object after every 200, with one HEAD, because another process may
     have completed the upload or begun to, or the store is known to answer 200 falsely. Otherwise
     only after a Complete that was sent more than once."""
-
-    def completing(again: bool) -> Steps[Completed]:
-        monotonic, failed = runtime.clock.monotonic, True
-        began = monotonic()
-        try:
-            try:  # as `_send`, without a generator more for each file of a job
-                answer: Any = yield as_request(upload, if_none_match)
-            except StoreError as error:
-                answer = error
-            if type(answer) is Written and answer.attempts == 1 and not distrust:
-                done: Completed = Completion.DONE, None
-            else:
-                done = yield from _go_on(runtime, upload, answer, if_none_match, distrust)
-            failed = False
-            return done
-        finally:
-            statistics.took(MATERIALIZE_FILE, monotonic() - began, failed)
-
-    return completing
+    monotonic, failed = runtime.clock.monotonic, True
+    began = monotonic()
+    try:
+        try:  # as `_send`, without a generator more for each file of a job
+            answer: Any = yield as_request(upload, if_none_match)
+        except StoreError as error:
+            answer = error
+        if type(answer) is Written and answer.attempts == 1 and not distrust:
+            done: Completed = Completion.DONE, None
+        else:
+            done = yield from _go_on(runtime, upload, answer, if_none_match, distrust)
+        failed = False
+        return done
+    finally:
+        statistics.took(MATERIALIZE_FILE, monotonic() - began, failed)
 
 
 def _go_on(
@@ -474,7 +466,7 @@ def _end_of(
     return (yield from _settle(runtime, upload, answer, conflict)), conflict
 
 
-def is_final(error: StoreError) -> bool:
+def is_refused_for_good(error: StoreError) -> bool:
     """Whether the store calls the request itself wrong, so that neither time nor other credentials
     help: a 4xx other than 401 and 403 (caller, space), 404, 408, 409, 412 and 429. Pure."""
     return (
@@ -569,7 +561,7 @@ def _settle(
             return Completion.UNFINISHED, there
         seen = there is not None and _is_it(upload, there)
         return (Completion.DONE, None) if seen else (_not_there(there), error)
-    if look.state is UploadState.OPEN and is_final(error):
+    if look.state is UploadState.OPEN and is_refused_for_good(error):
         return Completion.REFUSED, error
     if look.error is not None and isinstance(error, NotFound):
         return Completion.UNFINISHED, look.error  # why nobody can tell the reason

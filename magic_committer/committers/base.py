@@ -11,7 +11,7 @@ one commit (`commit.driver`) and one recovery. A committer adds how its attempts
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from importlib import import_module
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
@@ -20,18 +20,17 @@ from magic_committer.commit import register
 from magic_committer.commit.driver import Driver, settle_runs
 from magic_committer.commit.requests import refuse_threads
 from magic_committer.commit.setup import join_job, setup_job
+from magic_committer.commit.stream import refuse_early
 from magic_committer.committers.ends import TaskAttempt
 from magic_committer.errors import (
     ConflictingJob,
     JobExists,
-    JobReport,
     MagicError,
     OptionError,
     WrongType,
 )
 from magic_committer.hadoop.paths import Destination
 from magic_committer.options import Mode, Options, Track
-from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import StartedJob, TaskCommit, Terms
 from magic_committer.runtime.components import Runtime
 from magic_committer.stores.base import refusal_of
@@ -51,13 +50,11 @@ class Committer(Generic[A]):
     tracks: ClassVar[tuple[Track, ...]]
     """Where its attempts can keep what their commit needs; the first, if the caller does not
     say."""
-    batches: ClassVar[bool] = True
-    """Whether its jobs publish batches of streaming queries."""
 
     def __init__(
         self, runtime: Runtime, job: StartedJob, options: Options, blocks: BlockSource
     ) -> None:
-        self.runtime = _as_agreed(runtime, job.terms)
+        self.runtime = as_agreed(runtime, job.terms, options)
         self.job = job
         self.options = options
         self.blocks = blocks
@@ -77,14 +74,6 @@ class Committer(Generic[A]):
     def _say(self) -> None:
         """Say what a user has to know of a job that was started."""
 
-    @classmethod
-    def found(
-        cls, runtime: Runtime, dest: Destination, seen: register.Seen, options: Options | None
-    ) -> Self:
-        """Take a job over from the store, by its record."""
-        job = StartedJob.attached(seen.record, dest.url, seen.etag)
-        return cls(runtime, job, options or Options(), BlockSource())
-
     # A job ----------------------------------------------------------------------------------------
 
     @classmethod
@@ -102,14 +91,13 @@ class Committer(Generic[A]):
         checkpoint: str = "",
     ) -> Self:
         """Start a job: see `setup.setup_job`."""
-        if checkpoint and not cls.batches:
-            raise _no_batches(cls.name)
-        in_flight = options.commit_threads
-        refuse_threads(runtime.store, in_flight)
+        if checkpoint:
+            refuse_early(cls.name)
+        refuse_threads(runtime.store, options.commit_threads)
         if why := refusal_of(runtime.store, cls.name, terms.mode):
             raise OptionError(f"{dest.url}, {cls.name!r}, mode {terms.mode!r}: {why}")
-        agreed = _as_agreed(runtime, terms)
-        asked = (agreed, dest, terms, job_id, in_flight, said_mode, checkpoint)
+        agreed = as_agreed(runtime, terms, options)
+        asked = (agreed, dest, terms, job_id, said_mode, checkpoint)
         try:
             job = setup_job(*asked)
         except ConflictingJob as conflict:
@@ -117,14 +105,14 @@ class Committer(Generic[A]):
                 raise
             # A crashed run of the same query may be all that is in the way.
             try:
-                settle_runs(agreed, dest, checkpoint, in_flight)
+                settle_runs(agreed, dest, checkpoint)
             except MagicError as error:
                 raise conflict from error
             job = setup_job(*asked)
         except JobExists:
             if not join or job_id is None:
                 raise
-            job = join_job(agreed, dest, terms, job_id, in_flight, said_mode, checkpoint)
+            job = join_job(agreed, dest, terms, job_id, said_mode, checkpoint)
         committer = cls(runtime, job, options, blocks)
         committer._say()
         return committer
@@ -145,16 +133,11 @@ class Committer(Generic[A]):
                 f"committer={self.name!r} has no track={track!r}",
                 hint="Start another job, without track",
             )
-        if shared and "s3" not in self.tracks:
-            raise OptionError(
-                f"attempt={attempt!r}: committer={self.name!r} has no attempts that several"
-                " processes share",
-                hint="Leave attempt out: each call of job.task(...) makes another attempt",
-            )
         if shared and track == "memory":
             raise OptionError(
-                "a given attempt name needs track='s3', and the job has track='memory': an attempt"
-                " is committed by the handle that opened its files",
+                f"attempt={attempt!r}: several processes share attempts with track='s3' only, which"
+                " committer='magic' has; with track='memory' an attempt is committed by the handle"
+                " that opened its files",
                 hint="Leave attempt out: each call of job.task(...) makes another attempt",
             )
         return self._make(task, attempt or self.runtime.ids(), shared=shared)
@@ -171,43 +154,32 @@ class Committer(Generic[A]):
         )
         return made
 
-    def commit_job(
-        self,
-        results: Iterable[TaskCommit] | None = None,
-        expect: int | Iterable[str] | None = None,
-        accept: Collection[str] = (),
-        batch: StreamBatch | None = None,
-    ) -> JobReport:
-        """Commit the job, or finish it: see `Driver.commit`. Repeatable."""
-        if batch is not None and not self.batches:
-            raise _no_batches(self.name)
-        return self.driver(accept=accept).commit(results, expect, batch)
-
-    def abort_job(
-        self, *, revert: bool = False, leave_visible: bool = False, role: str = "driver"
-    ) -> JobReport:
-        """Abort the job, or undo it: see `Driver.abort`. Repeatable."""
-        return self.driver(role).abort(revert=revert, leave_visible=leave_visible)
-
     def driver(self, role: str = "driver", accept: Collection[str] = ()) -> Driver:
         """What commits or ends the job."""
-        threads = self.options.commit_threads
-        refuse_threads(self.runtime.store, threads)
-        return Driver(self.runtime, self.job, threads, role, accept)
+        refuse_threads(self.runtime.store, self.runtime.in_flight)
+        return Driver(self.runtime, self.job, role, accept)
 
 
-def _as_agreed(runtime: Runtime, terms: Terms) -> Runtime:
-    if terms.conditional_writes == "on":
-        return runtime
-    return replace(runtime, store=unconditional(runtime.store))
+def driver_of(
+    runtime: Runtime,
+    dest: Destination,
+    seen: register.Seen,
+    options: Options,
+    role: str = "recovery",
+    accept: Collection[str] = (),
+) -> Driver:
+    """What finishes or ends a job that was found on the store, by its record."""
+    job = StartedJob.attached(seen.record, dest.url, seen.etag)
+    runtime = as_agreed(runtime, job.terms, options)
+    refuse_threads(runtime.store, runtime.in_flight)
+    return Driver(runtime, job, role, accept)
 
 
-def _no_batches(name: str) -> OptionError:
-    return OptionError(
-        f"committer={name!r} publishes no batch of a streaming query exactly once: files of a run"
-        " that dies may stay visible, and the next run writes them again",
-        hint="Use committer='manifest'",
-    )
+def as_agreed(runtime: Runtime, terms: Terms, options: Options) -> Runtime:
+    """The components as the job's record and the options say."""
+    on = terms.conditional_writes == "on"
+    store = runtime.store if on else unconditional(runtime.store)
+    return replace(runtime, store=store, in_flight=options.commit_threads)
 
 
 JobCommitter = Committer[TaskAttempt]

@@ -143,7 +143,7 @@ class TaskAttempt(ABC):
         self.attempt = attempt  # `AttemptSet` checks it
         self.result: TaskCommit | None = None
         self.statistics = Statistics()
-        self._stop_clock = self.statistics.begin(TASK_ATTEMPT, runtime.clock)
+        self._began: float | None = runtime.clock.monotonic()
         self._runtime = runtime
         self._options = options
         self._paths = job.paths
@@ -269,6 +269,12 @@ class TaskAttempt(ABC):
             self.job.id, self.attempt, self.task, result.files, result.bytes,
         )  # fmt: skip
         return OwnCommit(**result.to_dict()) if driver and result.key else result
+
+    def _stop_clock(self) -> None:
+        """Note how long the attempt has worked, once."""
+        if self._began is not None:
+            seconds, self._began = self._runtime.clock.monotonic() - self._began, None
+            self.statistics.took(TASK_ATTEMPT, seconds, failed=False)
 
     def _result(self, etag: str, size: int, files: int, data_bytes: int) -> TaskCommit:
         """The result of the attempt, whose set is stored."""

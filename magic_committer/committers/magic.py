@@ -18,15 +18,15 @@ from typing import Any, ClassVar
 
 from magic_committer.commit.fence import AtKey, names
 from magic_committer.commit.probe import refuse_long_element
-from magic_committer.commit.requests import AtOnce, Start
-from magic_committer.commit.sets import etag_of, to_pending
+from magic_committer.commit.requests import AtOnce
+from magic_committer.commit.sets import ReadyUpload, etag_of, to_pending
 from magic_committer.committers.base import Committer
 from magic_committer.committers.ends import Doing, TaskAttempt, Turns
 from magic_committer.committers.saved import RetriedCreates, SavedFiles, remove_all
 from magic_committer.errors import MagicError, OptionError, TaskFailed
 from magic_committer.hadoop import statistics
 from magic_committer.hadoop.documents import Pending, encode_pending, new_pending
-from magic_committer.hadoop.paths import PENDING_SUFFIX, Destination, MagicPath, java_uri
+from magic_committer.hadoop.paths import PENDING_SUFFIX, MagicPath, is_long, java_uri
 from magic_committer.options import Options, Track, refuse_lost_checksums
 from magic_committer.protocol.record import (
     TOKEN_METADATA,
@@ -161,27 +161,26 @@ class Closings:
         """Send what is there and what comes, until there is nothing. In one thread at a time."""
         going: set[Handed[None]] = set()
 
-        def new() -> tuple[Handed[None], Start[BaseException | None]] | None:
+        def new() -> tuple[Handed[None], Generator[Ask, Any, None]] | None:
             if not self._new:
                 return None
             steps, end = self._new.popleft()
             going.add(end)
-            # It cannot begin anew, and need not: only works that abort do.
-            return end, lambda _: _caught(steps)
+            return end, _ending(end, steps)
 
         clock = self._runtime.clock
         try:
             while self._has_more():
-                for end, error in AtOnce(clock, many, new, FILES_MAX, LOOK_SECONDS).run():
+                for end, _ in AtOnce(clock, many, new, FILES_MAX, LOOK_SECONDS).run():
                     going.discard(end)
-                    end.set_result(None) if error is None else end.set_exception(error)
         except BaseException as error:  # none of the store's: those are answers
             with self._lock:
                 self._sends = False
                 going.update(end for _, end in self._new)
                 self._new.clear()
             for end in going:
-                end.set_exception(error)
+                if not end.done():
+                    end.set_exception(error)
             raise
 
     def _has_more(self) -> bool:
@@ -196,14 +195,19 @@ class Closings:
         self._forget_ended()
 
     def _forget_ended(self) -> None:
-        while (stream := _taken_from(self._ended)) is not None:
-            self._forget(stream)
+        with suppress(IndexError):  # another thread has taken the last one
+            while self._ended:
+                self._forget(self._ended.popleft())
 
     def tell_failure(self) -> None:
         """Raise the error of a file that has failed, if no call has raised it before. A note names
         the file."""
         self._forget_ended()
-        while (stream := _taken_from(self._failed)) is not None:
+        while self._failed:
+            try:
+                stream = self._failed.popleft()
+            except IndexError:  # another thread has taken it
+                return
             try:
                 stream.tell_failure()
             except Exception as error:
@@ -231,21 +235,16 @@ class Closings:
                 self._failed.append(stream)
 
 
-def _caught(steps: Steps) -> Generator[Ask, Any, BaseException | None]:
-    """Do a work. Gives the error that it ended with."""
+def _ending(end: Handed[None], steps: Steps) -> Generator[Ask, Any, None]:
+    """Do a work, and say at once how it has ended."""
     try:
         yield from steps
+    except GeneratorExit:  # `_send_all` says why nobody goes on with it
+        raise
     except BaseException as error:
-        return error
-    return None
-
-
-def _taken_from(waiting: deque[UploadStream]) -> UploadStream | None:
-    """Take the first. Another thread may take it meanwhile."""
-    try:
-        return waiting.popleft()
-    except IndexError:
-        return None
+        end.set_exception(error)
+    else:
+        end.set_result(None)
 
 
 # One attempt --------------------------------------------------------------------------------------
@@ -305,12 +304,12 @@ class Attempt(TaskAttempt):
     ) -> None:
         """``shared``: its files may be closed here and committed by others: each close reads the
         fence again after its `.pending` (protocol.md, "The fence")."""
-        super().__init__(runtime, job, replace(options, checksum=job.terms.checksum), task, attempt)
-        self._dest = Destination.parse(job.dest)
+        if options.checksum != job.terms.checksum:
+            options = replace(options, checksum=job.terms.checksum)
+        super().__init__(runtime, job, options, task, attempt)
+        self._dest = self._paths.dest
         self._blocks = blocks
-        self._saved = SavedFiles(
-            runtime, job, self._set, shared=shared, in_flight=options.commit_threads
-        )
+        self._saved = SavedFiles(runtime, job, self._set, shared=shared)
         self._in_memory = job.terms.track == "memory"
         may_close = partial(self._turns.check_open, awaited=self.opened_by_commit)
         self._closings = Closings(runtime, self._turns, may_close, options.buffer_bytes_max // 2)
@@ -336,11 +335,12 @@ class Attempt(TaskAttempt):
         if self._saved.dead is not None:
             raise self._saved.dead
         name = self._name(name, unique)
-        pending_key = self._paths.pending(self.attempt, name)  # refuses a name that is too long
+        pending_key = self._paths.pending(self.attempt, name)  # longer than the key: both fit
         mark = token(self.job.uuid, self.attempt, self._runtime.ids()[:16])
-        key = self._dest.key(name)
+        key = f"{self._dest.prefix}{name}"
         saved = key if self._in_memory else pending_key
-        refuse_long_element(self._runtime, saved, self._paths.directory)
+        if is_long(saved):
+            refuse_long_element(self._runtime, saved, self._paths.directory)
         with self._turns.lock:
             self._turns.check_open(awaited=self.opened_by_commit)
             self._refuse_twice(self._files, name)
@@ -405,17 +405,16 @@ class Attempt(TaskAttempt):
         self._fence.check_if_due()
         if self._saved.shared and self.job.given_id:
             self._fence.check_if_old()
+        upload = ReadyUpload(
+            finished.key, finished.upload_id, mark, "", finished.parts, finished.length,
+            finished.checksum,
+        )  # fmt: skip
         pending = to_pending(
             self.job,
             self.attempt,
+            upload,
             bucket=self._dest.bucket,
             uri=self._paths.uri(pending_key.removesuffix(PENDING_SUFFIX)),
-            key=finished.key,
-            upload_id=finished.upload_id,
-            parts=finished.parts,
-            length=finished.length,
-            checksum=finished.checksum,
-            token=mark,
             created_ms=int(self._runtime.clock.now() * 1000),
         )
         try:
@@ -454,7 +453,7 @@ class Attempt(TaskAttempt):
             self._take_out(file, file.pending)
             failures: list[BaseException] = []
             # This handle alone could commit the file, and has not: it has not become an object.
-            count = self._remove_uploads([file.pending], failures, look_first=False)
+            count = remove_all(self._runtime, [file.pending], failures, look_first=False)
             if failures:
                 raise failures[0]
             self.statistics.add(statistics.COMMITS_ABORTED, count)
@@ -476,14 +475,6 @@ class Attempt(TaskAttempt):
             self._saved.take_out(self._paths.pending(self.attempt, file.name), pending)
         file.discarded = True
 
-    def _remove_uploads(
-        self, pendings: list[Pending], failures: list[BaseException], *, look_first: bool
-    ) -> int:
-        in_flight = self._options.commit_threads
-        return remove_all(
-            self._runtime, pendings, failures, look_first=look_first, in_flight=in_flight
-        )
-
     # Its ends -------------------------------------------------------------------------------------
 
     def _save_set(self) -> TaskCommit:
@@ -504,7 +495,7 @@ class Attempt(TaskAttempt):
         if not pendings and self._in_memory and self.job.terms.accept == "results":
             return TaskCommit(self.job.uuid, self.task, self.attempt)
         if stored is None:
-            self._stop_clock(False)
+            self._stop_clock()
             body, own = self._set.encode(pendings, self.statistics)
             self._fence.check()
             self._turns.phase = Phase.SENT
@@ -558,7 +549,7 @@ class Attempt(TaskAttempt):
         pendings += there.pendings
         if not self._in_memory:
             trying(lambda: pendings.extend(self._saved.known_uploads(failures)))
-        count = self._remove_uploads(pendings, failures, look_first=not unaccepted)
+        count = remove_all(self._runtime, pendings, failures, look_first=not unaccepted)
         self.statistics.add(statistics.COMMITS_ABORTED, count)
         if not failures:  # otherwise they still name what is to be aborted
             if there.found is Found.SET:

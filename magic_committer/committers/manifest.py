@@ -609,7 +609,7 @@ class TreeAttempt(TaskAttempt):
             ) from error
 
     def _encode(self) -> bytes:
-        self._stop_clock(False)
+        self._stop_clock()
         manifest = TaskManifest(
             self.job.id, self.job.uuid, self.task, self.attempt, self._named,
             statistics=self.statistics.to_dict(),
@@ -664,7 +664,6 @@ class V1Committer(ManifestCommitter):
     """One started job of algorithm 1 in one process."""
 
     name: ClassVar[str] = "v1"
-    batches: ClassVar[bool] = False
 
     @classmethod
     def mode(cls, mode: Mode) -> Mode:
@@ -685,10 +684,7 @@ class V2Attempt(TreeAttempt):
         if not self._named:
             return
         self._again(partial(revert.mark_begun, self._runtime, self.job))
-        rename = self._runtime.pool.each(
-            self._publish, self._named, in_flight=self._options.commit_threads
-        )
-        with closing(rename) as outcomes:
+        with closing(self._runtime.each(self._publish, self._named)) as outcomes:
             for outcome in outcomes:
                 outcome.unwrap()
 

@@ -21,8 +21,8 @@ from msgspec.structs import replace
 
 from magic_committer.commit import requests, sets
 from magic_committer.commit.fence import AttemptSet, Fence, refused
-from magic_committer.commit.sets import LOADING_BYTES_MAX, ReadyUpload, set_bytes_max
-from magic_committer.commit.uploads import Removal, Removed, UploadRemover
+from magic_committer.commit.sets import ReadyUpload, each_listed, set_bytes_max
+from magic_committer.commit.uploads import Removal, Removed, remove, to_remove
 from magic_committer.errors import (
     FormatError,
     MagicError,
@@ -54,7 +54,7 @@ from magic_committer.stores.base import ObjectInfo, objects, same_etag
 
 def remove_one(runtime: Runtime, upload: ReadyUpload) -> None:
     """Remove one upload, unless it has ended."""
-    error = _why_left(runtime, upload, UploadRemover(runtime).remove(upload))
+    error = _why_left(runtime, upload, remove(runtime, upload))
     if error is not None:
         raise error
 
@@ -78,7 +78,6 @@ def remove_all(
     failures: list[BaseException],
     *,
     look_first: bool,
-    in_flight: int,
 ) -> int:
     """Remove the uploads of these `.pending`s and go on after single failures. Gives their
     number."""
@@ -90,9 +89,11 @@ def remove_all(
             failures.append(error)
             continue
         doomed[upload.key, upload.upload_id] = upload.bare
-    remover = UploadRemover(runtime, look_first=look_first)
-    removals = ((doomed[name], remover.to_remove(doomed[name])) for name in sorted(doomed))
-    for name, removed in requests.each(runtime, removals, in_flight=in_flight):
+    removals = (
+        (doomed[name], to_remove(runtime, doomed[name], look_first=look_first))
+        for name in sorted(doomed)
+    )
+    for name, removed in requests.each(runtime, removals):
         left = _why_left(runtime, name, removed)
         if left is not None:
             failures.append(left)
@@ -170,7 +171,6 @@ class SavedFiles:
         attempt_set: AttemptSet,
         *,
         shared: bool,
-        in_flight: int,
     ) -> None:
         self.shared = shared
         self.dead: TaskFailed | None = None
@@ -180,13 +180,12 @@ class SavedFiles:
         self._set = attempt_set
         self._fence = attempt_set.fence
         self._attempt = attempt_set.attempt
-        self._in_flight = in_flight
         self._lock = threading.RLock()
         self._saved: dict[str, tuple[str, Pending]] = {}  # by key, with the store's ETag
         self._sent: dict[str, Pending] = {}  # by upload id: their end must be asked for
         self._kept: set[str] = set()  # ids of uploads that the job's end must judge
         self._stray: str | None = None  # a key whose `.pending` may name an aborted upload
-        self._found: dict[str, ObjectInfo] = {}  # what the last listing showed
+        self._found: list[str] = []  # what the last listing showed
         self._own: list[str] = []  # what of it is proved to be this attempt's
 
     def share(self) -> None:
@@ -347,24 +346,19 @@ class SavedFiles:
         for key, error in failed.items():
             logger.warning("job %s: %s could not be deleted: %s", self._job.id, key, error)
 
-    def _listed(self) -> Generator[Outcome[str, Pending], None, None]:
-        directory = self._paths.attempt_directory(self._attempt)
-        self._found = {info.key: info for info in objects(self._runtime.store, directory)}
-        self._own = []
-        return self._runtime.pool.each(
-            self._load,
-            [key for key in self._found if key.endswith(PENDING_SUFFIX)],
-            in_flight=self._in_flight,
-            weigh=lambda key: self._found[key].size,
-            weight_max=LOADING_BYTES_MAX,
-        )
+    def _listed(self) -> Generator[Outcome[ObjectInfo, Pending], None, None]:
+        found = list(objects(self._runtime.store, self._paths.attempt_directory(self._attempt)))
+        self._found, self._own = [info.key for info in found], []
+        pendings = [info for info in found if info.key.endswith(PENDING_SUFFIX)]
+        return each_listed(self._runtime, self._load, pendings)
 
-    def _load(self, key: str) -> Pending:
+    def _load(self, info: ObjectInfo) -> Pending:
+        key = info.key
         saved = self._saved.get(key)
-        if saved is not None and same_etag(saved[0], self._found[key].etag):
+        if saved is not None and same_etag(saved[0], info.etag):
             return self._ours(key, saved[1])
         try:
-            bytes_max = min(PENDING_BYTES_MAX, set_bytes_max(self._found[key].size))
+            bytes_max = min(PENDING_BYTES_MAX, set_bytes_max(info.size))
             stored = self._runtime.store.get(key, max_bytes=bytes_max)
             pending = decode_pending(stored.body, key)
             upload = sets.from_pending(pending, key)

@@ -71,7 +71,8 @@ class StagingAttempt(Attempt):
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self._unique = False
-        self._written: dict[str, _NamedFile] = {}
+        self._written: dict[str, LocalFile] = {}
+        self._attributes: dict[str, Attributes] = {}
         self._uploaded = False
 
     @property
@@ -98,7 +99,7 @@ class StagingAttempt(Attempt):
             self._turns.check_open()
             self._refuse_twice(self._written, name)
             file = self._local_file(name, url, on_close=partial(self._move_in, name))
-            self._written[name] = _NamedFile(file, attributes)
+            self._written[name], self._attributes[name] = file, attributes
         return file
 
     local_file = open
@@ -157,9 +158,8 @@ class StagingAttempt(Attempt):
         tell = self._runtime.progress
         for number, file in enumerate(files):
             tell(Progress("upload", number, len(files), "files"))
-            own = self._written.get(file.name)
-            unique = self._unique and own is None
-            attributes = own.attributes if own is not None else Attributes()
+            unique = self._unique and file.name not in self._written
+            attributes = self._attributes.get(file.name, Attributes())
             with self._open_upload(file.name, unique, attributes) as stream:
                 stream.take_file(str(root / file.name), beside=True)
         self._closings.settle()
@@ -188,17 +188,6 @@ class StagingAttempt(Attempt):
             ) from error
         names.update(n for n, file in self._written.items() if file.state is FileState.PENDING)
         return [look_at(root, name) for name in sorted(names)]
-
-
-class _NamedFile(NamedTuple):
-    """A file of `open`, and the attributes of what its upload becomes."""
-
-    file: LocalFile
-    attributes: Attributes
-
-    @property
-    def state(self) -> FileState:
-        return self.file.state
 
 
 class FoundFile(NamedTuple):

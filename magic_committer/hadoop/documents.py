@@ -668,10 +668,10 @@ def decode_success(data: bytes, source: str) -> SuccessData:
         return convert(known, SuccessData)
 
 
-def encode_pending(pending: Pending, etag_form: EtagForm = "objects", *, source: str = "") -> bytes:
+def encode_pending(pending: Pending, etag_form: EtagForm = "objects") -> bytes:
     """Write a `.pending` in one line, with a seal. ``"strings"`` leaves the parts' checksums
     out."""
-    with naming(source or f"pending of {pending.destination_key!r}"):
+    with naming(f"pending of {pending.destination_key!r}"):
         data = serialise(_in_form(pending, etag_form), PENDING_BYTES_MAX, sealed=True)
         _check(pending)
         return data
@@ -690,9 +690,9 @@ def encode_pendingset(
         return data
 
 
-def encode_success(success: SuccessData, *, source: str = "") -> bytes:
-    """Write a `_SUCCESS` in one line. Errors call the object ``source``."""
-    with naming(source or f"_SUCCESS of job {success.job_id!r}"):
+def encode_success(success: SuccessData) -> bytes:
+    """Write a `_SUCCESS` in one line."""
+    with naming(f"_SUCCESS of job {success.job_id!r}"):
         check_map(success.iostatistics, "iostatistics")
         return serialise(success, SUCCESS_BYTES_MAX, sealed=False)
 

@@ -42,17 +42,16 @@ Wider than Hadoop 3.4: the element ``__magic`` of Hadoop 3.3 is magic too.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from os import PathLike
 from pathlib import PurePath
-from typing import Literal
+from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import quote, unquote
 
 from magic_committer.errors import PathError, WrongType
 from magic_committer.errors.messages import RELATIVE_NAME, S3_URL, TOKEN_OUT, swept_there
-from magic_committer.runtime.threads import once
 from magic_committer.stores.base import KEY_BYTES_MAX
 from magic_committer.stores.urls import is_tree, is_tree_url, tree_url, url_of
 
@@ -90,12 +89,15 @@ JSON = ".json"
 CONTROL_BYTES_MIN = 144
 """How many of `KEY_BYTES_MAX` bytes a destination must leave free: for the `.pending` of a file
 with a name of some characters and ids of 32 digits."""
+ELEMENT_BYTES_MAX = 255
+"""Bytes of one element of a path on a file system (NAME_MAX)."""
 BUCKET_CHARS_MAX = 255
 PLAIN_CHARS_MAX = 250
 ID_CHARS_MAX = 128
 SHOWN_CHARS_MAX = 200
 """How many characters of a bad path an error message repeats."""
 
+T = TypeVar("T")
 Layout = Literal["job", "plain"]
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)/?(.*)\Z", re.DOTALL)
@@ -122,6 +124,22 @@ _NOT_RAW_IN_JAVA = re.compile(
 
 
 # URLs and keys ------------------------------------------------------------------------------------
+
+
+class once(Generic[T]):
+    """A property that is computed once. That of functools holds a lock meanwhile in Python 3.11,
+    which a fork may leave locked for the child."""
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute = compute
+        self._name = compute.__name__
+        self.__doc__ = compute.__doc__
+
+    def __get__(self, instance: Any, owner: object = None) -> T:
+        if instance is None:
+            return self  # type: ignore[return-value]
+        value = instance.__dict__[self._name] = self._compute(instance)
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +328,7 @@ def check_name(name: str, *, uuid: str = "") -> None:
     PathError: the message says which rule the name breaks, and why."""
     if not isinstance(name, str) or not name:
         raise PathError("a file needs a name", hint=RELATIVE_NAME)
-    if is_plain_name(name) or (not uuid and _is_harmless(name)):
+    if _is_harmless(name) and (not uuid or "mcj" not in name):
         return
     if name.startswith("/") or _URL.match(name):
         raise PathError(f"{shown(name)} is not relative", hint=RELATIVE_NAME)
@@ -347,7 +365,8 @@ def check_id(kind: str, value: str) -> str:
             f"{kind} {shown(str(value))} cannot be part of a key",
             hint=f"Use 1 to {ID_CHARS_MAX} of the characters A-Z a-z 0-9 . _ = -",
         )
-    if value in (".", "..", BASE) or is_control_element(value):
+    special = value.startswith((".", "_"))  # most are not
+    if special and (value in (".", "..", BASE) or is_control_element(value)):
         raise PathError(f"{kind} {value!r} has a meaning of its own in a path", hint="Use another")
     return value
 
@@ -381,6 +400,14 @@ def without_token(name: str) -> str:
     """A name whose tokens are plain digits: it names no job, and is still like no other name."""
     directory, slash, last = name.rpartition("/")
     return f"{directory}{slash}{_TOKEN.sub(lambda found: found[0].replace('mcj', '', 1), last)}"
+
+
+def is_long(key: str) -> bool:
+    """Whether an element of a key is longer than the name of a file may be. Pure."""
+    bytes_max = len(key) if key.isascii() else len(key) * 4  # at most 4 bytes each in UTF-8
+    if bytes_max <= ELEMENT_BYTES_MAX:
+        return False
+    return any(len(element.encode()) > ELEMENT_BYTES_MAX for element in key.split("/"))
 
 
 def uuid_in_name(key: str) -> str | None:
@@ -603,7 +630,7 @@ class JobPaths:
         return f"{self.attempt_directory(attempt)}{BASE}/"
 
     def pending(self, attempt: str, name: str) -> str:
-        check_name(name)
+        """The key of what completes a file, whose name was checked (`check_name`)."""
         return _check_fits(f"{self.base(attempt)}{name}{PENDING_SUFFIX}")
 
     def uri(self, key: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -64,19 +64,6 @@ class Statistics:
             failed = False
         finally:
             self.took(name, clock.monotonic() - began, failed)
-
-    def begin(self, name: str, clock: Clock) -> Callable[[bool], None]:
-        """Begin a duration now. The result is a function that ends it, once. Its argument says
-        whether the work has failed."""
-        began = clock.monotonic()
-        running = [True]
-
-        def stop(failed: bool) -> None:
-            if running:
-                running.clear()
-                self.took(name, clock.monotonic() - began, failed)
-
-        return stop
 
     def took(self, name: str, seconds: float, failed: bool) -> None:
         """Note a duration."""

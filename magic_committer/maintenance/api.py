@@ -22,7 +22,7 @@ from typing import Unpack
 from magic_committer.commit import register
 from magic_committer.commit.driver import runs_of
 from magic_committer.commit.stream import read_ledger
-from magic_committer.committers.magic import MagicCommitter
+from magic_committer.committers.base import driver_of
 from magic_committer.errors import (
     FormatError,
     JobNotFound,
@@ -264,8 +264,8 @@ def abort(
             job_id=job_id,
             hint=ENDED_OR_NEVER,
         )
-    committer = MagicCommitter.found(runtime, destination, seen, options_of(options))
-    return committer.abort_job(revert=revert, leave_visible=leave_visible, role="recovery")
+    driver = driver_of(runtime, destination, seen, options_of(options))
+    return driver.abort(revert=revert, leave_visible=leave_visible)
 
 
 @patient()
@@ -467,9 +467,10 @@ def read_stream(
     """
     query = StreamBatch(query, 0).query
     runtime, destination = _reach(dest, s3_of(s3, place), no_progress)
-    ledger = read_ledger(runtime, destination, query).ledger
-    if ledger is None:
+    stored = read_ledger(runtime, destination, query)
+    if not stored.etag:
         return None
+    ledger = stored.ledger
     by, number = ("", None) if ledger.claim is None else (ledger.claim.job_id, ledger.claim.number)
     return StreamState(
         query, destination.url, ledger.done, ledger.done_by, by, number, ledger.checkpoint
@@ -527,8 +528,7 @@ def abort_jobs_of(
         if seen.record.state not in (State.RUNNING, State.ABORTING):
             continue
         try:
-            committer = MagicCommitter.found(runtime, dest, seen, options)
-            reports.append(committer.abort_job(role="recovery"))
+            reports.append(driver_of(runtime, dest, seen, options).abort())
         except JobNotRunning as error:  # decided meanwhile, or ended
             logger.info("job %s was not aborted: %s", seen.record.id, error.message)
         except OutcomeUnknown as error:

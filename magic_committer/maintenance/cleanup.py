@@ -31,8 +31,8 @@ from magic_committer.commit.uploads import (
     Removal,
     Removed,
     UploadLook,
-    UploadRemover,
-    to_look,
+    looking,
+    to_remove,
 )
 from magic_committer.errors import (
     FormatError,
@@ -284,7 +284,7 @@ class Cleaning:
         # One after the other, by verbs: this is a thread of the pool, and a thread that waits for
         # others of its pool may wait for ever.
         ends = [
-            self._removed(one, requests.by_verbs(self.runtime, self._to_remove(one)(False)))
+            self._removed(one, requests.by_verbs(self.runtime, self._to_remove(one)))
             for one in uploads
         ]
         return ends.count(Removal.ABORTED), Removal.LEFT in ends
@@ -320,11 +320,11 @@ class Cleaning:
             why = str(error)
         self._errors += [why] if why else []
 
-    def _to_remove(self, upload: ReadyUpload) -> requests.Start[UploadLook | Removed]:
+    def _to_remove(self, upload: ReadyUpload) -> requests.Steps[UploadLook | Removed]:
         """Begins to abort an upload, unless it has ended. A dry run only looks."""
         if self.dry_run:
-            return to_look(self.runtime, upload)
-        return UploadRemover(self.runtime).to_remove(upload)
+            return looking(self.runtime, upload)
+        return to_remove(self.runtime, upload)
 
     def _removed(self, upload: ReadyUpload, end: UploadLook | Removed) -> Removal:
         """What has become of an upload, or would. What is left is reported."""

@@ -69,6 +69,7 @@ import orjson
 from msgspec import structs
 
 from magic_committer.commit import outcome, probe, register, requests
+from magic_committer.commit.driver import Driver
 from magic_committer.commit.gather import ACCEPT_EACH, Prospect
 from magic_committer.commit.outcome import outcome_of
 from magic_committer.commit.revert import (
@@ -83,11 +84,12 @@ from magic_committer.commit.uploads import (
     Removal,
     Removed,
     UploadLook,
-    UploadRemover,
     became,
+    looking,
     object_at,
-    to_look,
+    to_remove,
 )
+from magic_committer.committers.base import as_agreed, driver_of
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import (
     AbortIncomplete,
@@ -227,7 +229,7 @@ class Ending:
                     raise outcome.ended_by_record(self.dest.url, self.seen.record)
                 question = f"Finish job {self.job_id}, which is {self.state}?"
             return self._plan(
-                question, lambda: self._committer().commit_job(None, expect, accept), **more
+                question, lambda: self._driver(accept=accept).commit(None, expect), **more
             )
 
     def abort(self, revert: bool = False, leave_visible: bool = False) -> ActionPlan[JobReport]:
@@ -242,9 +244,7 @@ class Ending:
                 warning = "" if seen.record.terms.mode in FAILING else WRITTEN_OVER
             return self._plan(
                 question,
-                lambda: self._committer().abort_job(
-                    revert=revert, leave_visible=leave_visible, role="recovery"
-                ),
+                lambda: self._driver("recovery").abort(revert=revert, leave_visible=leave_visible),
                 warning,
             )
 
@@ -364,8 +364,9 @@ class Ending:
             raise self._not_found()
         return self.seen
 
-    def _committer(self) -> MagicCommitter:
-        return MagicCommitter.found(self.runtime, self.dest, self._take(), self.options)
+    def _driver(self, role: str = "driver", accept: Collection[str] = ()) -> Driver:
+        seen = self._take()
+        return driver_of(self.runtime, self.dest, seen, self.options, role, accept)
 
     def _job(self) -> StartedJob:
         """The job as its record says, or as it will be."""
@@ -455,8 +456,8 @@ class Ending:
         job = self._job()
         if not job.adopted:
             return ""
-        in_flight = self.options.commit_threads
-        return refuse_if_published(self.runtime, job, in_flight, leave_visible=leave_visible)
+        runtime = replace(self.runtime, in_flight=self.options.commit_threads)
+        return refuse_if_published(runtime, job, leave_visible=leave_visible)
 
     def _error(self, what: str, *remedies: Remedy) -> JobError:
         words = f"job {self.job_id!r} {what}"
@@ -523,9 +524,8 @@ class Ending:
             if dry_run:
                 self.seen = seen
                 return self._planned(recovery, accept, leave_visible)
-            committer = MagicCommitter.found(self.runtime, self.dest, seen, self.options)
+            driver = driver_of(self.runtime, self.dest, seen, self.options, accept=accept)
             try:
-                driver = committer.driver("recovery", accept)
                 report = driver.settle(record.state, leave_visible=leave_visible)
             except (JobNotRunning, OutcomeUnknown) as error:
                 last = error  # another process moved it on: look again
@@ -575,7 +575,8 @@ class Ending:
             )
         adoption = self._hadoops()
         job = StartedJob.attached(self._record_of(adoption), dest.url, "")
-        if committed_by_hadoop(runtime, job, self.options.commit_threads):
+        runtime = replace(runtime, in_flight=self.options.commit_threads)
+        if committed_by_hadoop(runtime, job):
             adoption = replace(adoption, committed=True)
         if dry_run:
             return adoption
@@ -583,7 +584,7 @@ class Ending:
         known = probe.known(runtime.store.identity)
         if not (known.conditional_put and known.swap):
             trial = MagicCommitter.setup(runtime, dest, ADOPTED_TERMS, self.options, BlockSource())
-            trial.abort_job(role="recovery")
+            trial.driver("recovery").abort()
         record = self._record_of(adoption)
         try:
             register.create(runtime, self.paths.record, record)
@@ -809,7 +810,7 @@ class GivingUp:
         self.uuids, self.adopted = {job.uuid}, bool(job.adopted)
         self.directories = job.paths.directories
         self.undo = record.state is State.REVERTING
-        self.runtime = MagicCommitter.found(self.runtime, self.dest, seen, self.options).runtime
+        self.runtime = as_agreed(self.runtime, job.terms, self.options)
         self.uploads()
         if not self.dry_run:
             if found is State.COMPLETED and record.batch is not None:
@@ -861,8 +862,8 @@ class GivingUp:
         """Abort or undo the job in the usual way. Gives its report, or what keeps it from being
         undone. If nobody knows what its record says, the error goes on: nothing is given up."""
         try:
-            committer = MagicCommitter.found(self.runtime, self.dest, seen, self.options)
-            report = committer.abort_job(revert=True, role="recovery")
+            driver = driver_of(self.runtime, self.dest, seen, self.options)
+            report = driver.abort(revert=True)
         except JobNotRunning as error:
             return None, error.message
         except (AbortIncomplete, CommitIncomplete, FormatError) as error:
@@ -905,12 +906,10 @@ class GivingUp:
     def uploads(self) -> None:
         """End the job's uploads and go on after single failures; with ``dry_run``, only look at
         them. Those of a listing come second: the sets have told the UUIDs by then."""
-        runtime, remover = self.runtime, UploadRemover(self.runtime)
-        begin: Callable[[ReadyUpload], requests.Start[UploadLook | Removed]] = (
-            partial(to_look, runtime) if self.dry_run else remover.to_remove
-        )
+        runtime = self.runtime
+        begin: Callable[..., requests.Steps[Any]] = looking if self.dry_run else to_remove
         for targets in (self._by_sets(), self._by_name()):
-            works = ((one, begin(one)) for one in targets if self.known.add(one.name))
+            works = ((one, begin(runtime, one)) for one in targets if self.known.add(one.name))
             with closing(requests.each(runtime, works, in_flight=IN_FLIGHT)) as ended:
                 for (upload, end), fate in each(runtime, self._fate, ended, IN_FLIGHT):
                     self._note(upload, end, or_raise(fate))

@@ -19,7 +19,6 @@ from magic_committer.commit.register import age_of
 from magic_committer.commit.sets import (
     EXTRA_ABORTED,
     LOADING_SETS_MAX,
-    Owns,
     each_listed,
     is_tombstone,
     load_plan,
@@ -238,7 +237,9 @@ class Measured:
         return {**told, "tasks": len(self.tasks), "files": self.files, "bytes": self.bytes}
 
 
-def measure(runtime: Runtime, listing: Listing, owns: Owns | None = None) -> Measured:
+def measure(
+    runtime: Runtime, listing: Listing, owns: Callable[..., bool] | None = None
+) -> Measured:
     """Count what the tasks left: of one job, or of all owners if there is no record."""
     measured = Measured(listing)
 

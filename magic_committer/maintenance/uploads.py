@@ -36,7 +36,7 @@ other programs are aborted only on the operator's word. Invariants:
 * Right before its abort an upload is looked for again, by its exact key. It is left alone if it is
   not open any more (on some stores the abort of a completed upload deletes the object,
   docs/stores.md), or not old enough any more.
-* An abort counts only when it is proved (`UploadRemover`). What stays is reported.
+* An abort counts only when it is proved (`commit.uploads.removing`). What stays is reported.
 * An interrupted run loses nothing: the same call continues it. Two runs at once do no harm.
 
 Memory: one entry for each directory at or above an upload, for each job, and for each *open* upload
@@ -61,12 +61,11 @@ from magic_committer.commit.register import Seen, age_of
 from magic_committer.commit.sets import ReadyUpload, from_pending, upload_name
 from magic_committer.commit.uploads import (
     Removal,
-    UploadRemover,
     UploadState,
     looking,
-    to_look,
+    removing,
 )
-from magic_committer.committers.magic import MagicCommitter
+from magic_committer.committers.base import driver_of
 from magic_committer.errors import FormatError, MagicError, OptionError, PathError, StoreError
 from magic_committer.errors.messages import age_words, bytes_words, counted, counted_are
 from magic_committer.hadoop.documents import Pending
@@ -540,7 +539,7 @@ class OpenUploads:
         if not self.sizes:
             return page
         names = (ReadyUpload(found.key, found.upload_id) for found in page)
-        looks = enumerate(to_look(self.runtime, name) for name in names)
+        looks = enumerate(looking(self.runtime, name) for name in names)
         told: dict[int, FoundUpload] = {}
         with closing(requests.each(self.runtime, looks, in_flight=self.in_flight)) as ended:
             for number, look in ended:
@@ -868,7 +867,6 @@ class Clearing:
         self._limit = LEFTOVER_AFTER_SECONDS if older_than is None else older_than
         self._others = foreign, hadoop
         self._found, self._runtime = found, found.runtime
-        self._remover = UploadRemover(self._runtime)
         self._done = 0
         self.chosen: Counter[str] = Counter()
         self.left: Counter[str] = Counter()
@@ -994,8 +992,7 @@ class Clearing:
             age = changed_ago(self._runtime, *seen.record.paths(dest).directories)
             if seen.record.state is State.RUNNING and age < self._found.dead_after:
                 return f"its job lives: it changed {age_words(age)} ago"
-            committer = MagicCommitter.found(self._runtime, dest, seen, self._found.options)
-            report = committer.abort_job(role="recovery")
+            report = driver_of(self._runtime, dest, seen, self._found.options).abort()
         except MagicError as error:
             return f"its job could not be aborted: {error.message}"
         left = unfinished(job.id, report.state, report)
@@ -1007,7 +1004,7 @@ class Clearing:
         runtime, in_flight = self._runtime, self._found.in_flight
         hadoops = [one for one in chosen if one.owner_class == "hadoop"]
         others = (one for one in chosen if one.owner_class != "hadoop")
-        works = ((one, partial(self._clearing, one, job)) for one in others)
+        works = ((one, requests.anew(partial(self._clearing, one, job))) for one in others)
         with closing(requests.each(runtime, works, in_flight=in_flight)) as ended:
             for _, cleared in ended:
                 yield cleared
@@ -1039,7 +1036,7 @@ class Clearing:
                 return Cleared(found, "left", "its job has been adopted meanwhile")
         except MagicError as error:
             return Cleared(found, "left", error.message)
-        removed = yield from self._remover.removing(name, aborted=aborted)
+        removed = yield from removing(self._runtime, name, aborted=aborted)
         match removed.removal:
             case Removal.ABORTED:
                 return Cleared(found, "aborted")

@@ -31,9 +31,10 @@ from __future__ import annotations
 import re
 from enum import Enum
 from hashlib import sha256
+from typing import Annotated
 
 import orjson
-from msgspec import field
+from msgspec import Meta, field
 from msgspec.structs import replace
 
 from magic_committer.errors import FormatError, OptionError, PathError, WrongType
@@ -54,8 +55,10 @@ LEDGER_BYTES_MAX = 16 * 1024
 BATCH_MAX = INT64_MAX
 """The greatest number of a batch: Spark counts in 64 bits."""
 
-_UUID = re.compile(r"[0-9a-f]{32}")
-_HASH = re.compile(r"[0-9a-f]{64}")
+Uuid = Annotated[str, Meta(pattern=r"(?#no UUID of a job)\A[0-9a-f]{32}\Z")]
+Number = Annotated[int, Meta(ge=0, le=BATCH_MAX)]
+Checkpoint = Annotated[str, Meta(pattern=r"(?#no hash of one)\A(?:[0-9a-f]{64})?\Z")]
+"""The hash of a checkpoint's location (`hash_of`); "" if none is named."""
 
 
 @documents.readable
@@ -111,9 +114,9 @@ class Claim(OwnDocument, frozen=True):
     """Who may publish the next batch. ``checkpoint``: as in `JobRecord`."""
 
     job_id: str = field(name="job")
-    uuid: str
-    number: int = field(name="batch")
-    checkpoint: str = ""
+    uuid: Uuid
+    number: Number = field(name="batch")
+    checkpoint: Checkpoint = ""
 
 
 @documents.readable
@@ -124,10 +127,10 @@ class Ledger(OwnDocument, frozen=True):
 
     query: str
     nonce: str
-    done: int | None
-    done_by: str
+    done: Number | None
+    done_by: Annotated[str, Meta(pattern=r"(?#no UUID of a job)\A(?:[0-9a-f]{32})?\Z")]
     claim: Claim | None
-    checkpoint: str = ""
+    checkpoint: Checkpoint = ""
 
     def covers(self, number: int) -> bool:
         """Whether a batch, or a later one, is published."""
@@ -161,38 +164,16 @@ class Ledger(OwnDocument, frozen=True):
         library wrote it."""
         document = read_document(data, source, LEDGER_BYTES_MAX, LEDGER_VERSION)
         ledger = read_fields(cls, document, source)
-        check_checkpoint(ledger.checkpoint, source, "checkpoint")
-        if ledger.done is not None:
-            check_number(ledger.done, source, "done")
-        if ledger.done_by and not _UUID.fullmatch(ledger.done_by):
-            raise FormatError(source, "done_by", f"is {ledger.done_by!r}: no UUID of a job")
         if (ledger.done is None) != (not ledger.done_by):
             raise FormatError(source, "done_by", f"is {ledger.done_by!r}, and done {ledger.done}")
         if ledger.done is None and ledger.checkpoint:
             raise FormatError(source, "checkpoint", "is named, and no batch is done")
-        claim = ledger.claim
-        if claim is not None:  # it will be settled: its id must lead to a job's directory
+        if ledger.claim is not None:  # it will be settled: its id must lead to a job's directory
             try:
-                check_id("job id", claim.job_id)
+                check_id("job id", ledger.claim.job_id)
             except PathError as error:
                 raise FormatError(source, "claim.job", error.message) from error
-            if not _UUID.fullmatch(claim.uuid):
-                raise FormatError(source, "claim.uuid", f"is {claim.uuid!r}: no UUID of a job")
-            check_number(claim.number, source, "claim.batch")
-            check_checkpoint(claim.checkpoint, source, "claim.checkpoint")
         return ledger
-
-
-def check_checkpoint(checkpoint: str, source: str, field: str) -> None:
-    """Check the hash of a checkpoint that was read; "" if none was named. Raises FormatError."""
-    if checkpoint and not _HASH.fullmatch(checkpoint):
-        raise FormatError(source, field, f"is {checkpoint!r}: no hash of one")
-
-
-def check_number(number: int, source: str, field: str) -> None:
-    """Check the number of a batch that was read."""
-    if not 0 <= number <= BATCH_MAX:
-        raise FormatError(source, field, f"is {number}, not from 0 to {BATCH_MAX}")
 
 
 class Move(Enum):
@@ -208,10 +189,8 @@ class Move(Enum):
     """Another job has claimed a batch: settle it, then claim, if the ledger is still the same."""
 
 
-def next_move(ledger: Ledger | None, number: int, uuid: str) -> Move:
+def next_move(ledger: Ledger, number: int, uuid: str) -> Move:
     """What a job does that wants to publish a batch. Pure."""
-    if ledger is None:
-        return Move.CLAIM
     if ledger.covers(number):
         return Move.SKIP
     if ledger.claim is None:
@@ -224,9 +203,9 @@ def next_move(ledger: Ledger | None, number: int, uuid: str) -> Move:
 # What callers pass, checked -----------------------------------------------------------------------
 
 
-def batch_of(batch: StreamBatch | None) -> StreamBatch | None:
-    """The micro-batch to commit; None if the job belongs to no streaming query."""
-    if isinstance(batch, StreamBatch | None):
+def batch_of(batch: object) -> StreamBatch:
+    """The micro-batch to commit."""
+    if isinstance(batch, StreamBatch):
         return batch
     number = batch if isinstance(batch, int) and not isinstance(batch, bool) else 7
     raise WrongType(

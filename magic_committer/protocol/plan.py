@@ -29,7 +29,7 @@ from magic_committer.errors import FormatError, OptionError, PathError
 from magic_committer.errors.messages import UPGRADE
 from magic_committer.hadoop import documents
 from magic_committer.hadoop.documents import INT64_MAX, OwnDocument, plain, read_fields
-from magic_committer.hadoop.paths import SET_SUFFIXES, Destination, is_hidden
+from magic_committer.hadoop.paths import SET_SUFFIXES, is_hidden
 from magic_committer.options import BY_PARTITION, REPLACING
 from magic_committer.protocol.record import ObjectRef, StartedJob
 
@@ -306,14 +306,14 @@ class Plan:
         found: dict[str, Any] = {}
         first = 0
         for name, kind in _KINDS.items():
-            rows = found[name] = Rows(data, ends, first, getattr(head, name), kind.read)
-            number = 0
+            count = getattr(head, name)
+            rows = found[name] = Rows(data, ends, first, count, kind.read)
+            first, number = first + count, 0
             try:
                 for number, _ in enumerate(rows, 1):  # noqa: B007
                     continue
             except (DecodeError, UnicodeDecodeError) as error:
                 raise FormatError(source, f"{name}[{number}]", f"is no row: {error}") from None
-            first += len(rows)
         found["partitions"] = tuple(found["partitions"])
         return cls(
             head.job_id, head.uuid, head.nonce, head.files, head.bytes, **found, marker=head.marker
@@ -371,7 +371,8 @@ def check_plan(plan: Plan, job: StartedJob, source: str) -> None:
     def refuse(field: str, reason: str) -> NoReturn:
         raise FormatError(source, field, reason, hint="Nothing of it is done: look who wrote it")
 
-    dest, paths, mode = Destination.parse(job.dest), job.paths, job.terms.mode
+    paths, mode = job.paths, job.terms.mode
+    dest = paths.dest
     for field, told, true in (("job_id", plan.job_id, job.id), ("uuid", plan.uuid, job.uuid)):
         if told != true:
             refuse(field, f"is {told!r}, the job's is {true!r}")

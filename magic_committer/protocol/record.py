@@ -26,11 +26,11 @@ Invariants:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from functools import lru_cache
-from typing import Any, Protocol, SupportsIndex, TypeVar, get_args
+from typing import Any, SupportsIndex, TypeVar, get_args
 
 import orjson
 from msgspec import structs
@@ -45,7 +45,7 @@ from magic_committer.hadoop.documents import (
     read_fields,
     refuse_missing,
 )
-from magic_committer.hadoop.paths import WAITING_COMMITTERS, Destination, JobPaths
+from magic_committer.hadoop.paths import WAITING_COMMITTERS, Destination, JobPaths, once
 from magic_committer.options import (
     Accept,
     ChecksumOption,
@@ -55,8 +55,7 @@ from magic_committer.options import (
     Track,
     shown,
 )
-from magic_committer.protocol.ledger import StreamBatch, check_checkpoint
-from magic_committer.runtime.threads import once
+from magic_committer.protocol.ledger import Checkpoint, StreamBatch
 from magic_committer.stores.base import ChecksumAlgorithm, same_etag, same_time
 from magic_committer.stores.urls import is_tree
 
@@ -89,33 +88,39 @@ MAGIC = "magic"
 
 
 class State(StrEnum):
-    """The states of a record. ``ABSENT`` means that there is no record."""
+    """The states of a record, with what follows from each. Every process obeys it: the driver that
+    decided, another driver, a recovery, an abort. What follows is repeatable, and several processes
+    may do it at once (protocol.md, "The job record")."""
 
     ABSENT = "absent"
+    """There is no record: only `_SUCCESS` may tell the outcome (I10)."""
     RUNNING = "running"
+    """A driver may commit the job, anyone may abort it."""
     COMMITTING = "committing"
+    """Complete the plan's uploads, then swap to ``completed``."""
     COMPLETED = "completed"
+    """Delete what is replaced, write `_SUCCESS`, sweep; then delete the record or close it."""
     REVERTING = "reverting"
+    """Undo the plan's uploads, then swap to ``reverted``."""
     REVERTED = "reverted"
+    """Abort what is left; then close the record."""
     ABORTING = "aborting"
+    """Abort what is left; then delete the record or close it."""
     CLOSED = "closed"
+    """The job has ended: tell its outcome."""
 
 
-TRANSITIONS: Mapping[State, Mapping[State, str]] = {
-    State.ABSENT: {State.RUNNING: "setup"},
-    State.RUNNING: {
-        State.COMMITTING: "decide",
-        State.ABORTING: "decide",
-        State.ABSENT: "withdraw",
-    },
-    State.COMMITTING: {State.COMPLETED: "done", State.REVERTING: "revert"},
-    State.COMPLETED: {State.ABSENT: "finish", State.CLOSED: "finish"},
-    State.REVERTING: {State.REVERTED: "undone"},
-    State.REVERTED: {State.CLOSED: "finish"},
-    State.ABORTING: {State.ABSENT: "finish", State.CLOSED: "finish"},
-    State.CLOSED: {State.ABSENT: "cleanup"},
+TRANSITIONS: Mapping[State, Collection[State]] = {
+    State.ABSENT: (State.RUNNING,),
+    State.RUNNING: (State.COMMITTING, State.ABORTING, State.ABSENT),
+    State.COMMITTING: (State.COMPLETED, State.REVERTING),
+    State.COMPLETED: (State.ABSENT, State.CLOSED),
+    State.REVERTING: (State.REVERTED,),
+    State.REVERTED: (State.CLOSED,),
+    State.ABORTING: (State.ABSENT, State.CLOSED),
+    State.CLOSED: (State.ABSENT,),
 }
-"""All arrows: from, to, name."""
+"""All arrows: from, to. The module's head has their names."""
 
 HANDS_OFF = frozenset({State.RUNNING, State.COMMITTING, State.REVERTING})
 """In these states an attempt whose pendingset is stored leaves the set alone: a driver may have
@@ -132,6 +137,9 @@ OUTCOMES: Mapping[State, str] = {
 
 ENDS = ("committed", "aborted", "reverted")
 """The values of `JobRecord.outcome` in ``closed``. In every other state it is ""."""
+
+COMMITTED = frozenset({State.COMMITTING, State.COMPLETED})
+"""States of a job that is decided to commit, and is to be finished."""
 
 PLANNED = frozenset({State.COMMITTING, State.COMPLETED, State.REVERTING, State.REVERTED})
 """States whose record names a plan."""
@@ -236,7 +244,7 @@ class JobRecord(OwnDocument, frozen=True):
     marker: ObjectRef | None
     outcome: str
     adopted: str = ""
-    checkpoint: str = ""
+    checkpoint: Checkpoint = ""
     batch: StreamBatch | None = None
     stays: str = ""
 
@@ -270,7 +278,6 @@ class JobRecord(OwnDocument, frozen=True):
         if isinstance(terms, dict) and isinstance(terms.get("exclusive"), bool):
             del terms["exclusive"]  # of the first records: true only as long as the driver lived
         record = read_fields(cls, document, source)
-        check_checkpoint(record.checkpoint, source, "checkpoint")
         if record.batch is not None and record.state is State.RUNNING:
             raise FormatError(source, "batch", "is named, and the job is not decided")
         if record.state in PLANNED and record.plan is None:
@@ -406,45 +413,7 @@ class OwnCommit(TaskCommit, frozen=True):
 
 # The rules that decide ----------------------------------------------------------------------------
 #
-# Pure. Every process that reads a record obeys it: the driver that decided, another driver, a
-# recovery, an abort. So one function, `next_step`, says what follows from a state. Each of its
-# steps is repeatable, and several processes may do it at once (protocol.md, "The job record").
-
-
-class Step(Enum):
-    """What to do with a stored record."""
-
-    DECIDE = "decide"
-    """The job runs: a driver may commit it, anyone may abort it."""
-    COMPLETE = "complete"
-    """Complete the plan's uploads, then swap to ``completed``."""
-    FINISH = "finish"
-    """Delete what is replaced, write `_SUCCESS`, sweep; then delete the record or close it."""
-    REVERT = "revert"
-    """Undo the plan's uploads, then swap to ``reverted``."""
-    SWEEP = "sweep"
-    """Abort what is left; then delete the record or close it."""
-    TELL = "tell"
-    """The job has ended: tell its outcome."""
-    ASK_MARKER = "ask marker"
-    """There is no record: only `_SUCCESS` may tell the outcome (I10)."""
-
-
-_STEPS = {
-    State.RUNNING: Step.DECIDE,
-    State.COMMITTING: Step.COMPLETE,
-    State.COMPLETED: Step.FINISH,
-    State.REVERTING: Step.REVERT,
-    State.REVERTED: Step.SWEEP,
-    State.ABORTING: Step.SWEEP,
-    State.CLOSED: Step.TELL,
-    State.ABSENT: Step.ASK_MARKER,
-}
-
-
-def next_step(state: State) -> Step:
-    """The next step for a record in a state; `State.ABSENT` means: no record. Pure."""
-    return _STEPS[state]
+# Pure. Every process that reads a record obeys it.
 
 
 def may_take_claim(state: State) -> bool:
@@ -491,38 +460,6 @@ def may_undo(phase: Phase, *, sole: bool, accept: Accept, found: Found, late: St
     if accept == "results" and (sole or found is Found.NOTHING):
         return True  # nobody ever got a result of it
     return phase is not Phase.SENT and found is Found.NOTHING
-
-
-class Candidate(Protocol):
-    """The pendingset of an attempt that may be chosen for its task. ``uuid``: its job's, "" if
-    Hadoop wrote it. ``last_modified`` is by the store's clock."""
-
-    @property
-    def key(self) -> str: ...
-    @property
-    def uuid(self) -> str: ...
-    @property
-    def task(self) -> str: ...
-    @property
-    def last_modified(self) -> float: ...
-
-
-C = TypeVar("C", bound=Candidate)
-
-
-def choose_attempts(candidates: Iterable[C], uuid: str) -> list[C]:
-    """Choose one attempt for each task: the newest; for equal times, by key. Pure.
-
-    The rule is fixed, so that all drivers that list the same sets make the same choice. ``uuid``:
-    the job's UUID. Sets of another UUID never count; "" is the UUID of Hadoop's sets. Gives the
-    chosen ones, in the order of their tasks."""
-    newest: dict[str, C] = {}
-    for candidate in candidates:
-        if candidate.uuid != uuid:
-            continue
-        rivals = (newest.get(candidate.task, candidate), candidate)
-        newest[candidate.task] = max(rivals, key=lambda one: (one.last_modified, one.key))
-    return [newest[task] for task in sorted(newest)]
 
 
 @dataclass(frozen=True, slots=True)

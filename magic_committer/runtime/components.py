@@ -10,12 +10,15 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
-from magic_committer.runtime.threads import Pool, ThreadPool, renewed_in_children
+from magic_committer.runtime.threads import Outcome, Pool, ThreadPool, renewed_in_children
 from magic_committer.stores.base import ObjectStore
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Clock(Protocol):
@@ -145,7 +148,8 @@ def _bytes_of(own: OwnSet) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """The components of one job in one process. Never pickled."""
+    """The components of one job in one process. Never pickled. ``in_flight``: how many requests
+    for one purpose are under way at once."""
 
     store: ObjectStore
     pool: Pool = field(default_factory=ThreadPool)
@@ -153,3 +157,10 @@ class Runtime:
     ids: Callable[[], str] = new_id
     progress: ProgressFunction = no_progress
     own_sets: OwnSets = field(default_factory=OwnSets)
+    in_flight: int = 64
+
+    def each(
+        self, function: Callable[[T], R], items: Iterable[T]
+    ) -> Generator[Outcome[T, R], None, None]:
+        """Do many requests at once: see `Pool.each`."""
+        return self.pool.each(function, items, in_flight=self.in_flight)

@@ -369,8 +369,9 @@ class Outcome(Generic[T, R]):
 class Pool(Protocol):
     """Runs functions beside the caller."""
 
-    def submit(self, function: Callable[[], R]) -> Future[R]:
-        """Run ``function`` soon. Never blocks. The caller limits how many: it holds the futures."""
+    def submit(self, function: Callable[[], R], errand: Errand | None = None) -> Future[R]:
+        """Run ``function`` soon, as a part of an errand; None: of the caller's own. Never blocks.
+        The caller limits how many: it holds the futures."""
 
     def each(
         self,
@@ -485,12 +486,12 @@ class ThreadPool:
         self._count = 0
         self._started: list[threading.Thread] = []
 
-    def submit(self, function: Callable[[], R]) -> Handed[R]:
+    def submit(self, function: Callable[[], R], errand: Errand | None = None) -> Handed[R]:
         """Have a function run by a thread, or now: a pool without threads runs it now, and so does
         a thread of this very pool. If that one waited for another thread, all of them might wait
         for one another, for ever."""
         future: Handed[R] = Handed()
-        self._hand_over(function, future)
+        self._hand_over(function, future, errand)
         return future
 
     def _hand_over(
@@ -650,22 +651,6 @@ def renewed_in_children(one: T, begin: Callable[[T], None]) -> None:
     """Call ``begin(one)`` in each forked child, before anything else runs there: another thread of
     the parent may have held its lock, and be in the middle of a change."""
     _renewed[one] = begin
-
-
-class once(Generic[T]):
-    """A property that is computed once. That of functools holds a lock meanwhile in Python 3.11,
-    which a fork may leave locked for the child."""
-
-    def __init__(self, compute: Callable[[Any], T]) -> None:
-        self._compute = compute
-        self._name = compute.__name__
-        self.__doc__ = compute.__doc__
-
-    def __get__(self, instance: Any, owner: object = None) -> T:
-        if instance is None:
-            return self  # type: ignore[return-value]
-        value = instance.__dict__[self._name] = self._compute(instance)
-        return value
 
 
 def _in_child() -> None:

@@ -29,7 +29,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from threading import Thread
 from typing import Any, TypeVar, cast
@@ -124,7 +124,7 @@ class Order:
         """Whether the destination holds data."""
         dest = Destination.parse(self.dest)
         runtime = wiring.runtime_for(dest.bucket, s3_of(self.s3), self.progress)
-        with closing(existing(runtime, dest, None, in_flight=1)) as found:
+        with closing(existing(replace(runtime, in_flight=1), dest, None)) as found:
             return any(True for _ in found)
 
 

@@ -87,6 +87,7 @@ from magic_committer.errors import (
     Unanswered,
 )
 from magic_committer.hadoop.paths import (
+    ELEMENT_BYTES_MAX,
     MANIFEST_JOB_PREFIX,
     TEMPORARY,
     waiting_id,
@@ -134,7 +135,6 @@ UPLOADS = "__magic_uploads"
 """The directory of what waits. No key has such an element."""
 CONTROL_PREFIX = "__magic"
 """What an element of a control object's key begins with."""
-ELEMENT_BYTES_MAX = 255
 TRIES_MAX = 8
 """How often a verb begins again whose look another process has made old."""
 TURN_SECONDS = 0.2

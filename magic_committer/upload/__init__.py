@@ -36,15 +36,22 @@ Invariants:
 * A forked child touches nothing of its parent's files: writing, closing and aborting them raises in
   the child, and finalizers do nothing.
 
-``ledger`` decides sizes and keeps the books (pure),
-``blocks`` holds bytes, ``sender`` talks to pool and store, ``stream`` is the file.
+``blocks`` holds bytes, ``sender`` talks to pool and store, ``stream`` is the file, and keeps the
+books of its parts.
 """
 
 from magic_committer.upload.blocks import Block, BlockSource
-from magic_committer.upload.file import FileState, PendingFile, PlainFile, TaskFile
-from magic_committer.upload.ledger import FinishedUpload, PartLedger, capacity, part_bytes
+from magic_committer.upload.file import FileState, PendingFile, PlainFile, TaskFile, TextUpload
 from magic_committer.upload.local import LocalDirectory, LocalFile
-from magic_committer.upload.stream import COPY_PART_BYTES, TextUpload, UploadStream, pending_of
+from magic_committer.upload.stream import (
+    COPY_PART_BYTES,
+    FinishedUpload,
+    PartLedger,
+    UploadStream,
+    capacity,
+    part_bytes,
+    pending_of,
+)
 
 __all__ = [
     "COPY_PART_BYTES",

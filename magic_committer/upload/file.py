@@ -10,8 +10,10 @@ Invariants:
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
+import re
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterable
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING, BinaryIO, NoReturn, Self
 
 from msgspec import Struct
 
-from magic_committer.errors import UploadFailed, WrongProcess
+from magic_committer.errors import UploadFailed, WrongProcess, WrongType
 from magic_committer.runtime.threads import cleaning_up
 
 if TYPE_CHECKING:
@@ -205,3 +207,130 @@ class PlainFile(TaskFile):
         if self.__dict__.get("_state") is FileState.OPEN and self.pid == os.getpid():
             self._state = FileState.ABORTED
             warnings.warn(f"{self!r} was dropped without close()", ResourceWarning, 2, self)
+
+
+class TextUpload(io.TextIOWrapper):
+    """Text that is written into a file of an attempt; UTF-8 by default.
+
+    An exception that leaves ``with``, garbage collection and interpreter exit abort here too. A
+    plain ``TextIOWrapper`` would close its file, and so publish it.
+    """
+
+    def __init__(
+        self,
+        stream: TaskFile,
+        *,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+    ) -> None:
+        super().__init__(stream, encoding=encoding or "utf-8", errors=errors, newline=newline)
+        self._stream = stream
+        self._inside = False
+        # A TextIOWrapper leaves it out where it cannot seek.
+        self._mark = "\ufeff" if codecs.lookup(self.encoding).name in ("utf-16", "utf-32") else ""
+
+    def __repr__(self) -> str:
+        return f"<TextUpload {self.encoding} {self._stream!r}>"
+
+    # A TextIOWrapper keeps text to itself for a while. Without these methods a forked child would
+    # get the error late (`write`), or never (`close`: its file counts as closed there).
+
+    def write(self, text: str, /) -> int:
+        """Write text, as to every text file. Raises what `UploadStream.write` would, also if two
+        threads write at once; WrongType for bytes."""
+        if self._stream.pid != os.getpid():
+            self._stream.check_process()
+        if not isinstance(text, str):
+            raise WrongType(
+                f"{self._stream.name} is a file of text, and takes no {_kind(text)}",
+                hint="Open it with mode 'wb' for bytes; or write text.decode()"
+                if isinstance(text, bytes | bytearray)
+                else "Write str(...) of it; or open the file with mode 'wb' for bytes",
+            )
+        # It would lose what comes while it hands on what it keeps (until 3.12.4). There is no call
+        # between the look and the sign.
+        if self._inside:
+            raise self._stream.two_at_once()
+        self._inside = True
+        try:
+            if self._mark and text:
+                mark, self._mark = self._mark, ""
+                super().write(mark)
+            return super().write(text)
+        finally:
+            self._inside = False
+
+    def writelines(self, lines: Iterable[str], /) -> None:  # type: ignore[override]
+        """`write` each item."""
+        self._stream.check_process()
+        super().writelines(lines)
+
+    def flush(self) -> None:
+        """Hand all text to the upload's blocks. Raises what `UploadStream.write` would raise."""
+        self._stream.check_process()
+        super().flush()
+
+    if not TYPE_CHECKING:
+        seek = truncate = read = only_forwards
+
+    def close(self) -> None:
+        """As `UploadStream.close`."""
+        self._stream.check_process()
+        super().close()
+
+    def abort(self) -> None:
+        """As `UploadStream.abort`."""
+        self._stream.abort()
+
+    def __enter__(self) -> TextUpload:
+        self._stream.check_process()
+        return super().__enter__()
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._stream.__exit__(kind, error, traceback)
+
+    def __del__(self) -> None:
+        # Instead of io.IOBase's method, which closes. The stream's own finalizer aborts.
+        pass
+
+
+def flat(data: Buffer, name: str) -> memoryview:
+    """The bytes of any buffer as one row. Copies only if they are not in C order."""
+    try:
+        view = memoryview(data)
+    except TypeError:
+        raise WrongType(
+            f"{name} is a file of bytes, and takes no {_kind(data)}",
+            hint="Open it with mode 'w' for text; or write text.encode()"
+            if isinstance(data, str)
+            else "Write bytes, or what has a buffer: bytearray, memoryview, array, numpy, pyarrow",
+        ) from None
+    except (ValueError, BufferError) as error:
+        if isinstance(data, memoryview):  # it was released
+            raise
+        raise WrongType(
+            f"{name} takes no {_kind(data)} of this type: {error}", hint="Write data.tobytes()"
+        ) from None
+    if "O" in view.format and "O" in re.sub(":[^:]*:", "", view.format):  # without fields' names
+        raise WrongType(
+            f"{name} takes no {_kind(data)} of Python objects: its bytes are their addresses",
+            hint="Write text or bytes that you make of them; or pickle.dump(data, file)",
+        )
+    if view.nbytes == 0:
+        return memoryview(b"")
+    if not view.c_contiguous:
+        return memoryview(view.tobytes())
+    # Of the same buffer, and not a view of a view: before 3.12.7 the collector crashes where it
+    # meets a memoryview from which another buffer is exported (CPython, gh-77894).
+    return view.cast("B")
+
+
+def _kind(data: object) -> str:
+    """The type of what was to be written. Its content is not shown: logs may not hold it."""
+    if isinstance(data, str | bytes | bytearray):
+        return f"{type(data).__name__} of length {len(data):,}"
+    return type(data).__name__

@@ -140,7 +140,7 @@ class PartSender:
     def end_beside(self, send: Callable[[Steps], Future[object]], steps: Steps) -> None:
         """Hand the whole rest of the file over, as one work that uses `creating` and `sending`.
         Before it has ended, nobody but `abort` may be called from elsewhere."""
-        with self._handing_over():
+        with self._handing_over(), self._errand.here():
             self._end = send(steps)
 
     @contextmanager
@@ -150,8 +150,7 @@ class PartSender:
         whoever sees the other first aborts the upload."""
         _unsettled.add(self)
         try:
-            with self._errand.here():
-                yield
+            yield
         except BaseException:
             self.stopped = True
             _unsettled.discard(self)
@@ -211,11 +210,11 @@ class PartSender:
     def send(self, number: int, block: PartSource) -> None:
         """Hand a part to the pool, which releases the block when it is done."""
         upload_id = self.created().upload_id
-        with self._errand.here():
-            self._flying.append(self._submit(self.sending(number, block, upload_id)))
+        self._flying.append(self._submit(self.sending(number, block, upload_id)))
 
     def _submit(self, steps: Generator[Ask, Any, R]) -> Future[R]:
-        return self._runtime.pool.submit(lambda: by_verbs(self._runtime.store, steps))
+        runtime = self._runtime
+        return runtime.pool.submit(lambda: by_verbs(runtime.store, steps), self._errand)
 
     def collect(self, *, in_flight_max: int) -> list[tuple[Part, Checksum | None]]:
         """Give the oldest stored parts, each with the checksum that was sent. Waits until at most

@@ -16,7 +16,7 @@ from unittest.mock import patch
 import orjson
 
 import magic_committer as mc
-from magic_committer.commit.fence import SignOfLife
+from magic_committer.commit.fence import give_sign_of_life
 from tests.chaos.conftest import BUCKET
 from tests.chaos.jobs import Way
 from tests.chaos.victims import Victim, context
@@ -49,16 +49,15 @@ def live(way: Way, go: Any) -> Iterator[Any]:
     """A driver that signs every 0.3 s, waits with one file open and two tasks not committed, then
     commits; tells its UUID and then how it ended."""
     signs = [time.monotonic()]
-    give = SignOfLife.give
 
-    def timed(sign: SignOfLife) -> bool:
-        going_on = give(sign)
+    def timed(*job: Any) -> bool:
+        going_on = give_sign_of_life(*job)
         signs.append(time.monotonic())
         return going_on
 
     with (
         patch("magic_committer.job.ALIVE_SECONDS", SIGN_SECONDS),
-        patch.object(SignOfLife, "give", timed),
+        patch("magic_committer.job.give_sign_of_life", timed),
     ):
         job = mc.start(DEST, track="s3", accept="results", s3=way.s3())
         silence = job.keep_alive()

@@ -18,7 +18,7 @@ import magic_committer as mc
 from magic_committer.cli import output
 from magic_committer.cli.app import FORMATS
 from magic_committer.cli.inspecting import FILE_KINDS, kind_by_content
-from magic_committer.commit.fence import SignOfLife
+from magic_committer.commit.fence import give_sign_of_life
 from magic_committer.hadoop.documents import PENDING_BYTES_MAX
 from magic_committer.protocol.plan import Plan, PlannedSet
 from magic_committer.protocol.record import ObjectRef
@@ -67,7 +67,7 @@ def ours(memory_s3: MemoryStore) -> dict[str, bytes]:
     memory_s3.put_object("t/old.csv", b"old")
     job = mc.start("s3://bucket/t", mode="replace", track="s3")
     result = committed_task(job, "7", {"x.csv": b"data", "y.csv": b"data"})
-    assert SignOfLife(uploads_of(job._committer()).runtime, job._started).give()
+    assert give_sign_of_life(uploads_of(job._committer()).runtime, job._started)
     job.commit([result], batch=mc.StreamBatch("q", 7))
     memory_s3.after = None
     return seen

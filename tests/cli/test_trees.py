@@ -44,7 +44,7 @@ class Disk:
             )
             inner, runtime = job._committer().job, Runtime(watched, ThreadPool(0))
             with pytest.raises(Killed):
-                ManifestCommitter(runtime, inner, Options(), BlockSource()).commit_job(results)
+                ManifestCommitter(runtime, inner, Options(), BlockSource()).driver().commit(results)
         assert mc.attach(self.url, job.id).state == state
         return job
 

@@ -196,12 +196,12 @@ def _job(world: World, job: JobRun, aborts: bool, actor: Actor) -> None:
         known.closed = known.closed or dict.fromkeys(known.files, 0)
     if aborts:
         with suppress(MagicError):
-            report = committer.abort_job()
+            report = committer.driver().abort()
             world.watch.told(committer.job.uuid, f"{actor}: abort", report.outcome, None)
         return
     wanted = results if job.terms.accept == "results" else None
     with suppress(MagicError):
-        report = committer.commit_job(wanted, list(TASK_FILES))
+        report = committer.driver().commit(wanted, list(TASK_FILES))
         world.watch.told(committer.job.uuid, f"{actor}: commit", report.outcome, None)
         assert report.state in (State.ABSENT, State.CLOSED)
 

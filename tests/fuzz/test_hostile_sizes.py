@@ -30,6 +30,7 @@ from magic_committer.errors import FormatError
 from magic_committer.hadoop import documents
 from magic_committer.hadoop.documents import BYTES_A_VALUE_MIN, VALUES_FREE
 from magic_committer.options import Options
+from magic_committer.protocol.record import USUAL_TERMS, StartedJob
 from magic_committer.runtime.components import Runtime
 from magic_committer.runtime.threads import ThreadPool
 from magic_committer.stores.memory import MemoryStore
@@ -160,6 +161,9 @@ class Held:
                 self.sets, self.bytes = self.sets - 1, self.bytes - len(stored.body)
 
 
+JOB = StartedJob("j", "0" * 32, "s3://bucket/t/", USUAL_TERMS, False, "", False)
+
+
 @pytest.fixture
 def runtime() -> Iterator[Runtime]:
     """A bucket, and as many threads as sets are ever read by."""
@@ -190,7 +194,7 @@ def test_large_sets_are_not_read_side_by_side(
     held = Held(monkeypatch, together)
     size = {"nothing": 0, "too little": 10, "the truth": true}[told]
     with Spool() as spool:
-        read = load(runtime, "j", [SetRef(k, size=size) for k in keys], spool, None)
+        read = load(runtime, JOB, [SetRef(k, size=size) for k in keys], spool, len(keys))
     assert (len(read.sets), read.problems, read.nobodys) == (20, [], [])
     assert {one.key for one in read.sets} == set(keys)
     assert held.most <= LOADING_BYTES_MAX
@@ -204,7 +208,7 @@ def test_small_sets_are_read_side_by_side(
     held = Held(monkeypatch, meet=5)
     keys = stored(runtime, 64, SMALL_SET_BYTES - 2_000)
     with Spool() as spool:
-        read = load(runtime, "j", [SetRef(key) for key in keys], spool, None)
+        read = load(runtime, JOB, [SetRef(key) for key in keys], spool, len(keys))
     assert (len(read.sets), read.problems, read.nobodys) == (64, [], [])
     assert held.most_sets >= 5
     assert held.most <= LOADING_BYTES_MAX
@@ -216,7 +220,7 @@ def test_a_set_beyond_the_limit_is_named(runtime: Runtime, monkeypatch: pytest.M
     held = Held(monkeypatch)
     (key,) = stored(runtime, 1, 2 * SMALL_SET_BYTES)
     with Spool() as spool:
-        read = load(runtime, "j", [SetRef(key)], spool, None)
+        read = load(runtime, JOB, [SetRef(key)], spool, 1)
     assert read.sets == []
     assert f"has over {SMALL_SET_BYTES + 1} bytes" in read.problems[0]
     assert held.most == 0

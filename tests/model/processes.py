@@ -100,7 +100,7 @@ class _Clock:
 class _Pool:
     """It does each work at once: requests that threads would send side by side come in order."""
 
-    def submit(self, function: Callable[[], Any]) -> Handed[Any]:
+    def submit(self, function: Callable[[], Any], errand: object = None) -> Handed[Any]:
         done: Handed[Any] = Handed()
         done.run(function)
         return done

@@ -15,8 +15,9 @@ from msgspec.structs import replace
 
 import magic_committer as mc
 from magic_committer.commit import register
-from magic_committer.commit.fence import SignOfLife
+from magic_committer.commit.fence import give_sign_of_life
 from magic_committer.commit.setup import find_job
+from magic_committer.committers.base import driver_of
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import StoreError, Unanswered
 from magic_committer.hadoop.paths import JobPaths
@@ -82,7 +83,7 @@ def _committer(runtime: Runtime, job: StartedJob) -> MagicCommitter:
 @program
 def commit(runtime: Runtime, job: StartedJob, results: Sequence[TaskCommit] | None) -> Any:
     """A driver whose tasks are done."""
-    return _committer(runtime, job).commit_job(results)
+    return _committer(runtime, job).driver().commit(results)
 
 
 @program
@@ -91,7 +92,7 @@ def abort(
 ) -> Any:
     """``forgets``: the record goes, too: an operator takes it away though a process lives."""
     mine = replace(job, undisturbed=job.undisturbed and undisturbed)
-    report = _committer(runtime, mine).abort_job()
+    report = _committer(runtime, mine).driver().abort()
     seen = register.read_own(runtime, job.paths.record, job.uuid) if forgets else None
     if seen is not None:
         register.remove(runtime, seen)
@@ -110,7 +111,7 @@ def start_and_commit(
 ) -> Any:  # fmt: skip
     """A whole job whose tasks are done."""
     committer = _start(runtime, what, stream=CHECKPOINT if batch else "")
-    return committer.commit_job(results, batch=batch)
+    return committer.driver().commit(results, batch=batch)
 
 
 @program
@@ -125,8 +126,8 @@ def drive(
         ask(Tell("started", committer.job))
     message = ask(Wait(attempts, attempts)) if attempts else None
     if aborts or (attempts and message is None):
-        return committer.abort_job()
-    return committer.commit_job([message] if message and what.accept == "results" else None)
+        return committer.driver().abort()
+    return committer.driver().commit([message] if message and what.accept == "results" else None)
 
 
 # Tasks --------------------------------------------------------------------------------------------
@@ -197,7 +198,7 @@ def handle(runtime: Runtime, job: StartedJob, name: str, *, commits: bool) -> st
 
 @program
 def alive(runtime: Runtime, job: StartedJob) -> str:
-    SignOfLife(runtime, job).give()
+    give_sign_of_life(runtime, job)
     return "done"
 
 
@@ -221,8 +222,7 @@ def revert(runtime: Runtime, job: StartedJob) -> Any:
     seen = register.read(runtime, JobPaths(DEST, job.id).record)
     if seen is None or seen.record.state is not State.COMMITTING:
         return "refused"
-    found = MagicCommitter.found(runtime, DEST, seen, OPTIONS)
-    return found.abort_job(revert=True, role="recovery")
+    return driver_of(runtime, DEST, seen, OPTIONS).abort(revert=True)
 
 
 @program
@@ -233,7 +233,7 @@ def adopt(runtime: Runtime, job_id: str) -> Any:
         found, _, _ = find_job(runtime, DEST, job_id)
     except mc.MagicError:
         return "refused"
-    return _committer(runtime, found).commit_job()
+    return _committer(runtime, found).driver().commit()
 
 
 @program

@@ -6,7 +6,7 @@ EXPLAINED: dict[str, str] = {
     "commit/gather.py:missing_uploads:plus:4a711201": (
         "the number is shown as progress only; what is missing does not depend on it"
     ),
-    "commit/conflict.py:_of_decided_jobs:without part 1:c68fc303": (
+    "commit/conflict.py:_of_decided_jobs:without part 1:f933ba23": (
         "the files of a job that is being reverted are spared: they go by their revert"
     ),
     "protocol/plan.py:KeySet.ticked:without part 1:91a5d790": (

@@ -84,7 +84,7 @@ def test_a_task_that_is_retried_is_there_once(kind: type[V1Committer]) -> None:
     write(job, "1", {"a": b"first"})
     assert (world.data() == {}) is (kind is V1Committer)  # v1 shows nothing before the commit
     write(job, "1", {"a": b"second"})
-    report = job.commit_job(expect=["1"])
+    report = job.driver().commit(expect=["1"])
     assert (report.tasks, report.files) == (1, 1)
     assert world.data() == {"a": b"second"}
 
@@ -95,7 +95,7 @@ def test_a_decided_job_is_finished_or_undone(kind: type[V1Committer], revert: bo
     world = World()
     job = start(world, kind)
     write(job, "1", FILES)
-    raises(Killed, world.again(job, Watched(world.store, after=die, on=decided)).commit_job)
+    raises(Killed, world.again(job, Watched(world.store, after=die, on=decided)).driver().commit)
     [found] = world.inspect()
     assert (found.state, found.files, found.visible) == ("committing", 3, 3)
     if revert:
@@ -121,7 +121,7 @@ def test_mode_fail_refuses_data(kind: type[V1Committer]) -> None:
         job = start(world, kind, mode="fail")
         write(job, "1", {"a": b"1"})
         world.put("b", b"other")
-        raises(mc.DestinationExists, job.commit_job)
+        raises(mc.DestinationExists, job.driver().commit)
     world.put("b", b"other")
     raises(mc.DestinationExists, start, world, kind, mode="fail")
     assert world.data() == {"b": b"other"}
@@ -144,10 +144,10 @@ def test_v1_commits_again_after_a_death_or_a_lost_answer_anywhere(fault: Any) ->
         watched = Watched(world.store, at=number, **fault)
         seen = world.again(job, watched)
         try:
-            seen.commit_job(expect=2)
+            seen.driver().commit(expect=2)
         except (Killed, mc.MagicError) as error:
             again = seen if isinstance(error, mc.MagicError) else world.again(job)
-            assert again.commit_job(expect=2).outcome == "committed"
+            assert again.driver().commit(expect=2).outcome == "committed"
         expected = {**FILES, "p=1/d": b"4", "q/r/e": b"5", "p=1/old": b"old"}
         assert world.data() == expected, number
         return watched
@@ -161,14 +161,14 @@ def test_v1_that_dies_in_its_commit_leaves_some_files_visible() -> None:
     job = start(world, V1Committer)
     write(job, "1", FILES)
 
-    raises(Killed, world.again(job, Watched(world.store, after=die, on=publishing)).commit_job)
+    raises(Killed, world.again(job, Watched(world.store, after=die, on=publishing)).driver().commit)
     some = world.data()
     assert {} != some != FILES
     recovery = world.recover(job.job.id)
     assert recovery.outcome == "aborted"
     assert recovery.report is not None
     assert "they stay" in " ".join(recovery.report.warnings)
-    raises(mc.JobNotRunning, world.again(job).commit_job, match="had made visible stays")
+    raises(mc.JobNotRunning, world.again(job).driver().commit, match="had made visible stays")
     assert world.data() == some
 
 
@@ -182,7 +182,7 @@ def test_v2_leaves_the_files_of_a_job_that_is_aborted(caplog: pytest.LogCaptureF
     assert "'v2' makes the files of each task visible" in caplog.text
     write(job, "1", FILES)
     assert world.data() == FILES
-    assert "they stay" in " ".join(job.abort_job().warnings)
+    assert "they stay" in " ".join(job.driver().abort().warnings)
     assert (world.data(), world.control()) == (FILES, [])
 
 
@@ -193,7 +193,7 @@ def test_v2_leaves_a_part_of_an_attempt_that_dies_in_its_commit() -> None:
     seen = world.again(job, Watched(world.store, after=die, on=publishing))
     raises(Killed, write, seen, "1", {"part-0-try-1": b"1", "part-1-try-1": b"1"})
     write(job, "1", {"part-0-try-2": b"2"})
-    assert job.commit_job(expect=1).outcome == "committed"
+    assert job.driver().commit(expect=1).outcome == "committed"
     assert world.data() == {"part-0-try-1": b"1", "part-0-try-2": b"2"}
 
 
@@ -216,7 +216,7 @@ def test_an_abort_is_told_though_nobody_can_see_what_stays(kind: type[V1Committe
 
     world = World()
     job = start(world, kind, "nightly")
-    report = world.again(job, Watched(world.store, always=refused)).abort_job()
+    report = world.again(job, Watched(world.store, always=refused)).driver().abort()
     assert report.outcome == "aborted"
     assert any("cannot be told" in warning for warning in report.warnings)
 
@@ -235,10 +235,10 @@ def test_an_abort_says_that_files_stay_whenever_they_came(kind: type[V1Committer
                 if kind is V2Committer:
                     write(world.again(job), "1", FILES)
                 else:
-                    world.again(job, Watched(world.store, before=die, on=decided)).commit_job()
+                    world.again(job, Watched(world.store, before=die, on=decided)).driver().commit()
 
         watched = Watched(world.store, at=number, before=publish)
-        report = world.again(job, watched).abort_job()
+        report = world.again(job, watched).driver().abort()
         if world.data():
             assert "they stay" in " ".join(report.warnings), number
         return watched

@@ -69,7 +69,7 @@ def test_a_fault_anywhere_publishes_all_or_nothing(what: Callable[[], None], whe
             result = worked(attempt)
             if what is not die:
                 watched.at = 0  # what the job's own commit does then is tested elsewhere
-            job.commit_job([result])
+            job.driver().commit([result])
         except Killed:
             world.end_all()
         except mc.MagicError:
@@ -102,7 +102,7 @@ def test_what_stays_is_removed_by_the_commit(kind: type[ManifestCommitter], clos
             world.before = None
         else:
             world.before = None
-            job.commit_job([attempt.commit()])
+            job.driver().commit([attempt.commit()])
         assert world.data() == ({} if lasting else {"good": b"good"})
 
 
@@ -153,7 +153,7 @@ def test_a_rename_that_took_effect_is_done_whatever_is_answered(told: type[Store
     job, attempt = attempt_of(world, seen)
     put(attempt, {"a": b"1"})
     attempt.rename("a", "b", unique=False)
-    job.commit_job([attempt.commit()])
+    job.driver().commit([attempt.commit()])
     assert world.data() == {"b": b"1"}
 
 

@@ -53,7 +53,7 @@ def both(job: ManifestCommitter) -> list[mc.TaskCommit]:
 
 def run(world: World, seen: Watched, mode: str, job_id: str | None = None) -> mc.JobReport:
     job = world.start(seen, job_id, mode=mode)
-    return job.commit_job(both(job))
+    return job.driver().commit(both(job))
 
 
 def verbs(mode: str, job_id: str | None = None) -> range:
@@ -86,7 +86,7 @@ def test_a_paused_driver_touches_nothing_after_its_job_was_ended(mode: str) -> N
         if job is None or watched.count >= number:
             continue  # ended before it began
         with suppress(mc.MagicError):
-            job.commit_job(both(job))
+            job.driver().commit(both(job))
         met += 1
         del later["dt=2/b.csv"]
         assert world.data() == later, number
@@ -103,7 +103,7 @@ def test_an_attempt_whose_job_ends_during_its_commit_is_told_so() -> None:
         attempt = world.again(job, watched).attempt("1")
         put(attempt, {"a": b"1"})
         watched.at = watched.count + number
-        watched._before = lambda world=world, job=job: world.again(job).abort_job()
+        watched._before = lambda world=world, job=job: world.again(job).driver().abort()
         try:
             attempt.commit()
             break
@@ -126,7 +126,7 @@ def test_a_committed_attempt_is_not_undone() -> None:
     put(attempt, {"a": b"1"})
     attempt.commit()
     raises(mc.TaskFailed, attempt.abort)
-    job.commit_job()
+    job.driver().commit()
     assert world.data() == {"a": b"1"}
 
 
@@ -207,7 +207,7 @@ def test_two_files_of_one_place_are_refused(
         world.put(name, data)
     job = world.start()
     results = [write(job, str(number), files) for number, files in enumerate(tasks)]
-    raises(mc.CommitRefused, job.commit_job, results)
+    raises(mc.CommitRefused, job.driver().commit, results)
     assert (world.data(), world.control()) == (there, [])
 
 
@@ -228,14 +228,14 @@ def test_what_a_task_has_left_must_be_there_and_the_same(what: str) -> None:
     else:
         manifest = world.root / result.key
         manifest.write_bytes(manifest.read_bytes() + b" ")
-    raises(mc.CommitRefused, job.commit_job, [result])
+    raises(mc.CommitRefused, job.driver().commit, [result])
     assert world.data() == {}
 
 
 def killed_at_its_first_file(world: World, job: ManifestCommitter) -> None:
     """Commit a job whose driver dies before its first file is visible."""
     watched = Watched(world.store, on=lambda verb, _: verb == "complete_upload", before=die)
-    raises(Killed, world.again(job, watched).commit_job)
+    raises(Killed, world.again(job, watched).driver().commit)
 
 
 def names(directory: Path) -> list[str]:
@@ -284,7 +284,7 @@ def test_no_task_writes_below_a_link(tmp_path: Path) -> None:
     world.root.symlink_to(tmp_path / "moved")
     job = world.start(accept="listing")
     write(job, "1", {"b.csv": b"b"})
-    job.commit_job(None)
+    job.driver().commit(None)
     assert "b.csv" in names(tmp_path / "moved")
 
 
@@ -326,7 +326,7 @@ def test_a_marker_that_is_no_file_is_told(kind: str) -> None:
     makes[kind]()
     job = world.start(accept="listing")
     write(job, "1", {"a.csv": b"a"})
-    assert "_SUCCESS" in " ".join(job.commit_job(None).warnings)
+    assert "_SUCCESS" in " ".join(job.driver().commit(None).warnings)
     assert marker.is_dir() or marker.is_symlink() or marker.is_fifo()
 
 
@@ -344,7 +344,7 @@ def test_a_cleanup_removes_what_a_killed_late_attempt_left() -> None:
     late, alive = world.start(), world.start(accept="listing")
     attempt = late.attempt("1")
     opened(attempt, "a").close()
-    late.abort_job()
+    late.driver().abort()
     write(alive, "1", {"b": b"1"})
     world.put(f"{late.job.paths.attempt_directory(attempt.attempt)}a", b"1")
     world.put(late.job.paths.pendingset(attempt.attempt), b"{}")
@@ -352,7 +352,7 @@ def test_a_cleanup_removes_what_a_killed_late_attempt_left() -> None:
     assert late.job.paths.tree in [line.partition(":")[0] for line in report.did]
     mc.cleanup(world.url, leftover_after=0)
     assert late.job.uuid not in " ".join(world.control())
-    alive.commit_job()
+    alive.driver().commit()
     assert world.data() == {"b": b"1"}
 
 

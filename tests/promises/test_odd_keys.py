@@ -10,6 +10,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.commit import probe
 from magic_committer.errors import InvalidRequest, PermissionDenied, Unanswered
+from magic_committer.hadoop import paths
 from magic_committer.options import Mode, Track
 from magic_committer.runtime.components import Runtime
 from magic_committer.stores.base import ObjectStore, objects
@@ -111,7 +112,7 @@ def written_by_others(monkeypatch: pytest.MonkeyPatch) -> mc.Job:
     """A job with a task whose file an older version opened, which did not ask."""
     job = mc.start(DEST, track="memory")
     with monkeypatch.context() as older:
-        older.setattr(probe, "ELEMENT_BYTES_MAX", 10_000)
+        older.setattr(paths, "ELEMENT_BYTES_MAX", 10_000)
         with job.task("1") as task:
             write(task, "short.csv", unique=False)
             write(task, LONG, unique=False)
@@ -133,7 +134,7 @@ def test_a_job_that_was_decided_with_such_a_key_can_be_undone(
     """HEAD 400, Complete 500, for ever: ``revert`` proves by a listing that nothing is there."""
     job = written_by_others(monkeypatch)
     with monkeypatch.context() as older:
-        older.setattr(probe, "ELEMENT_BYTES_MAX", 10_000)
+        older.setattr(paths, "ELEMENT_BYTES_MAX", 10_000)
         raises(mc.CommitIncomplete, job.commit)
     assert visible(files) == {"t/short.csv": b"1"}
     assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
-from magic_committer.committers import magic, saved
+from magic_committer.commit import sets
+from magic_committer.committers import magic
 from magic_committer.committers.ends import Doing
 from magic_committer.options import MiB
 from magic_committer.runtime import wiring
@@ -333,7 +334,7 @@ def test_large_pendings_are_not_read_side_by_side(
     s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a commit holds of its tree is bounded in bytes, whatever the number of threads."""
-    monkeypatch.setattr(saved, "LOADING_BYTES_MAX", 1)
+    monkeypatch.setattr(sets, "LOADING_BYTES_MAX", 1)
     job = mc.start(DEST)
     task = job.task("1", attempt="a")
     for name in "abcd":

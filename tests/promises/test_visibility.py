@@ -387,7 +387,7 @@ def test_a_committing_job_is_reverted_on_the_operators_word(s3: MemoryStore, mom
         job.commit()
     raises(mc.JobNotRunning, job.abort)
     with At(s3, moment, lambda: s3.put_object("t/b.csv", b"theirs")):
-        assert job._committer().abort_job(revert=True).outcome == "reverted"
+        assert job._committer().driver().abort(revert=True).outcome == "reverted"
     assert remains(s3)[:2] == ({"t/b.csv": b"theirs"}, [])
     assert raises(mc.JobNotRunning, job.commit).outcome == "reverted"
 

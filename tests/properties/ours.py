@@ -87,12 +87,12 @@ class Magic:
 
     def commit_job(self, process: Process, job: StartedJob, results: Sequence[Any]) -> None:
         given = results if self.accept == "results" else None
-        report = self._committer(process, job).commit_job(given, [one.task for one in results])
+        report = self._committer(process, job).driver().commit(given, [one.task for one in results])
         if report.state not in ENDED:
             raise IncompleteJob(f"the job is {report.state}")
 
     def abort_job(self, process: Process, job: StartedJob) -> None:
-        self._committer(process, job).abort_job()
+        self._committer(process, job).driver().abort()
 
     def recover(self, process: Process, name: str) -> str:
         """As `magic-committer job recover`, at once."""

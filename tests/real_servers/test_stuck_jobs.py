@@ -10,7 +10,8 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.cli import exits
-from magic_committer.commit import probe, setup
+from magic_committer.commit import setup
+from magic_committer.hadoop import paths
 from magic_committer.stores.base import objects, uploads
 from tests.real_servers.conftest import SeenStore
 from tests.real_servers.server import command_line, environment
@@ -37,7 +38,7 @@ def test_a_job_that_was_decided_with_such_a_name_can_be_undone(
     s3 = replace(store.s3, retry_attempts_max=2)
     job = mc.start(store.dest, track="memory", s3=s3)
     with monkeypatch.context() as older:
-        older.setattr(probe, "ELEMENT_BYTES_MAX", 10_000)
+        older.setattr(paths, "ELEMENT_BYTES_MAX", 10_000)
         with job.task("1") as task:
             for name in ("short.csv", LONG):
                 with task.open(name, unique=False) as f:

@@ -339,7 +339,7 @@ def _commit(
     job = world.watch.truth.jobs.get(uuid_of(committer))
     if job is not None and careless == "empty":
         job.nothing_said = True
-    commit = committer.commit if isinstance(committer, Job) else committer.commit_job
+    commit = committer.commit if isinstance(committer, Job) else committer.driver().commit
     call = partial(commit, results, expect=expect)
     return told(world, committer, f"{actor}: commit", call, handed)
 
@@ -377,7 +377,7 @@ def uuid_of(committer: Uploading | Job) -> str:
 
 
 def abort(world: World, committer: Uploading | Job, actor: Actor) -> bool:
-    call = committer.abort if isinstance(committer, Job) else committer.abort_job
+    call = committer.abort if isinstance(committer, Job) else committer.driver().abort
     return told(world, committer, f"{actor}: abort", call)
 
 
@@ -414,7 +414,9 @@ def rival(world: World, run: JobRun, after: str, delay: int, what: str, actor: A
             operators.abort(world, run.started.id, what == "revert", actor)
         elif what == "revert":
             actor.reverts = True
-            told(world, committer, f"{actor}: revert", partial(committer.abort_job, revert=True))
+            told(
+                world, committer, f"{actor}: revert", partial(committer.driver().abort, revert=True)
+            )
         elif what == "abort":
             abort(world, committer, actor)
         elif run.terms.accept == "listing" or state is not State.RUNNING or _all_done(run):

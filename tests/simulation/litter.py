@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from magic_committer.commit.sets import to_pending
+from magic_committer.commit.sets import ReadyUpload, to_pending
 from magic_committer.hadoop.documents import (
     Pending,
     encode_pending,
@@ -88,11 +88,10 @@ def _former_job(world: World) -> None:
 
 def _pending(world: World, job: StartedJob, key: str, upload_id: str, part: Part) -> Pending:
     own = world.own_key(key)
-    return to_pending(
-        job, ATTEMPT, bucket=world.dest.bucket, uri=job.paths.uri(own), key=own,
-        upload_id=upload_id, parts=(part,), length=part.size, checksum=None,
-        token=f"{job.uuid}.{ATTEMPT}.{upload_id}" if job.uuid else "", created_ms=0,
-    )  # fmt: skip
+    mark = f"{job.uuid}.{ATTEMPT}.{upload_id}" if job.uuid else ""
+    upload = ReadyUpload(own, upload_id, mark, "", (part,), part.size)
+    bucket, uri = world.dest.bucket, job.paths.uri(own)
+    return to_pending(job, ATTEMPT, upload, bucket=bucket, uri=uri, created_ms=0)
 
 
 def _pendingset(job: StartedJob, pending: Pending) -> bytes:

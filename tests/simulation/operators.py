@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from magic_committer.commit import register
-from magic_committer.committers.magic import MagicCommitter
+from magic_committer.committers.base import driver_of
 from magic_committer.errors import CommitIncomplete, JobTooYoung, MagicError, StoreError
 from magic_committer.hadoop.paths import JobPaths
 from magic_committer.maintenance.cleanup import Cleaning, Limits
@@ -104,8 +104,7 @@ def abort(world: World, job_id: str, revert: bool, actor: Actor) -> None:
         return
     uuid = seen.record.uuid
     try:
-        committer = MagicCommitter.found(runtime, world.dest, seen, OPTIONS)
-        report = committer.abort_job(revert=revert, role="recovery")
+        report = driver_of(runtime, world.dest, seen, OPTIONS).abort(revert=revert)
     except MagicError as error:
         world.watch.told(uuid, asked, "", error, since)
         return

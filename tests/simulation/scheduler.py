@@ -353,7 +353,7 @@ class StrandPool:
         self._scheduler = scheduler
         self._actor = actor
 
-    def submit(self, function: Callable[[], Any]) -> StrandFuture:
+    def submit(self, function: Callable[[], Any], errand: object = None) -> StrandFuture:
         future = StrandFuture(self._scheduler)
         self._scheduler.spawn(self._actor, lambda: future.run(function))
         return future

@@ -15,8 +15,8 @@ from magic_committer.commit.uploads import (
     LOOKS_MAX,
     REFUSED_PAUSE_SECONDS,
     Completion,
+    completing,
     same_parts,
-    to_complete,
 )
 from magic_committer.errors import (
     InvalidRequest,
@@ -94,10 +94,10 @@ class World:
     def run(
         self, *, if_none_match: bool = False, distrust: bool = False
     ) -> tuple[Completion, StoreError | None]:
-        work = to_complete(
+        work = completing(
             self.runtime, self.upload, Statistics(), if_none_match=if_none_match, distrust=distrust
         )
-        return by_verbs(self.runtime, work(False))
+        return by_verbs(self.runtime, work)
 
 
 @pytest.mark.parametrize("answer", sorted(set(ERRORS) - {"400"}))

@@ -16,7 +16,7 @@ from msgspec import structs
 
 import magic_committer as mc
 from magic_committer.commit import probe, register
-from magic_committer.commit.probe import UNCONDITIONAL, Capabilities
+from magic_committer.commit.probe import Capabilities
 from magic_committer.errors import InvalidRequest, NotSupported, PreconditionFailed, Unanswered
 from magic_committer.hadoop.paths import Destination, JobPaths, uuid_in_name
 from magic_committer.options import ConditionalWrites, Mode
@@ -286,7 +286,8 @@ def test_paging_is_asked_when_wanted(listing: str, expected: bool) -> None:
 
 def ask(store: MemoryStore, *wants: probe.Want, how: ConditionalWrites = "on") -> Capabilities:
     """What a job that wants this is told of its store."""
-    return probe.need(runtime_of(store), *created_job(store, how), set(wants))[0]
+    probe.need(runtime_of(store), *created_job(store, how), set(wants))
+    return probe.known(store.identity)
 
 
 def test_a_job_is_asked_for_ten_requests_once() -> None:
@@ -454,7 +455,8 @@ def test_another_record_by_now_teaches_nothing() -> None:
     paths, seen = created_job(store)
     store.put_object(paths.record, b"another run's", metadata={JOB_METADATA: "6" * 32})
     wants: set[probe.Want] = {"metadata_kept"}
-    assert probe.need(runtime_of(store), paths, seen, wants)[0].metadata_kept is None
+    probe.need(runtime_of(store), paths, seen, wants)
+    assert probe.known(store.identity).metadata_kept is None
 
 
 def test_a_store_that_ignores_everything_keeps_the_record_as_it_was() -> None:
@@ -496,8 +498,8 @@ def test_what_is_not_answered_is_not_learnt() -> None:
 def test_a_job_that_wants_no_conditions_asks_only_whether_a_complete_is_true() -> None:
     """No condition is asked for or relied on. Of many stores the last are remembered."""
     store = MemoryStore()
-    assert ask(store, *probe.wants_at_setup("fail"), how="off") == UNCONDITIONAL
-    assert probe.known(store.identity) == Capabilities(true_complete=True)
+    told = ask(store, *probe.wants_at_setup("fail"), how="off")
+    assert told == Capabilities(true_complete=True)
     assert store.requests["complete_upload"]
     assert not store.open_uploads()
     for _ in range(probe.STORES_KNOWN_MAX):

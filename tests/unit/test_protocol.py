@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from magic_committer.commit.sets import LoadedSet
+from magic_committer.commit.sets import LoadedSet, choose_attempts
 from magic_committer.errors import FormatError, OptionError, PathError, WrongType
 from magic_committer.protocol import plan
 from magic_committer.protocol.ledger import (
@@ -22,7 +22,7 @@ from magic_committer.protocol.ledger import (
     next_move,
 )
 from magic_committer.protocol.plan import KeySet
-from magic_committer.protocol.record import State, choose_attempts, may_take_claim
+from magic_committer.protocol.record import State, may_take_claim
 from tests.promises.hands import raises
 
 ONE, TWO = "1" * 32, "2" * 32
@@ -87,7 +87,6 @@ def test_a_large_ledger_is_refused() -> None:
 @pytest.mark.parametrize(
     ("ledger", "number", "move"),
     [
-        (None, 0, Move.CLAIM),
         (NEW, 0, Move.CLAIM),
         (Ledger("q", "n", 6, ONE, None), 7, Move.CLAIM),
         (Ledger("q", "n", 6, ONE, None), 6, Move.SKIP),
@@ -99,7 +98,7 @@ def test_a_large_ledger_is_refused() -> None:
         (Ledger("q", "n", 6, ONE, Claim("one", ONE, 7)), 8, Move.SETTLE),
     ],
 )
-def test_the_ledger_tells_the_next_move(ledger: Ledger | None, number: int, move: Move) -> None:
+def test_the_ledger_tells_the_next_move(ledger: Ledger, number: int, move: Move) -> None:
     """What job 2 does that wants to publish a batch."""
     assert next_move(ledger, number, TWO) is move
 

@@ -47,7 +47,7 @@ UPLOAD = ReadyUpload("t/a.csv", "id", f"{UUID}.a.0")
 
 def wrong(job: StartedJob = JOB, **changes: Any) -> str:
     """What is wrong with an upload that is changed so."""
-    return RowCheck(job, DEST).problem(*UPLOAD._replace(**changes)[:3]) or ""
+    return RowCheck(job).problem(*UPLOAD._replace(**changes)[:3]) or ""
 
 
 @pytest.mark.parametrize("key", ["other/a.csv", "t2/a.csv", "a.csv"])
@@ -71,7 +71,7 @@ def test_a_key_that_no_file_may_have_is_wrong(key: str) -> None:
 
 
 @pytest.mark.parametrize("character", ["\x00", "\n", "\x1b", "\x7f", "\x85", "\ufffe"])
-@pytest.mark.parametrize("adopted", ["", "__magic_job-j/"])
+@pytest.mark.parametrize("adopted", ["", "__magic_job-j/job-j/00/"])
 def test_a_key_that_listings_cannot_carry_is_wrong(character: str, adopted: str) -> None:
     """One such key breaks Ceph's listing of the whole prefix: refused before the decision, also of
     a Hadoop job's pendingset."""
@@ -89,7 +89,7 @@ def test_a_token_of_another_job_is_wrong(token: str) -> None:
 
 def test_of_an_adopted_job_no_token_is_right_and_any_is_wrong() -> None:
     """I1: Hadoop's uploads carry no token; one with a token of ours is a zombie's."""
-    adopted = structs.replace(JOB, adopted="__magic_job-j/")
+    adopted = structs.replace(JOB, adopted="__magic_job-j/job-j/00/")
     assert wrong(adopted, token="", multipart_etag='"x-1"') == ""
     assert "is not of this job" in wrong(adopted, token=f"{'1' * 32}.a.0")
 
@@ -113,7 +113,7 @@ def test_a_key_that_is_taken_as_it_is_stands_for_itself_only() -> None:
                 task.open(name).close()
         for upload in s3.open_uploads():
             s3.drop_upload(upload.upload_id)
-        raised = raises(mc.CommitRefused, job._committer().commit_job, accept=["t/a.csv"])
+        raised = raises(mc.CommitRefused, job._committer().driver(accept=["t/a.csv"]).commit)
         assert [problem.partition(":")[0] for problem in raised.problems] == ["t/b.csv"]
 
 
@@ -140,7 +140,7 @@ HOME = f"_temporary/manifest_{UUID}/00/tasks"
 )
 def test_a_waiting_file_is_of_an_attempt_of_the_job(upload_id: str, fine: bool) -> None:
     """Of no other job, and of its own key: a forged manifest publishes nothing else."""
-    problem = RowCheck(WAITING, HERE).problem("p=1/a.csv", upload_id, "")
+    problem = RowCheck(WAITING).problem("p=1/a.csv", upload_id, "")
     assert (problem is None) == fine
     assert not fine or waiting_path("p=1/a.csv", upload_id) is not None
 

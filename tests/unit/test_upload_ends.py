@@ -168,7 +168,7 @@ def test_a_pool_that_takes_nothing_leaves_nothing() -> None:
     """If Create cannot be submitted the constructor raises, and the file is forgotten."""
 
     class Shut(LazyPool):
-        def submit(self, function: Callable[[], Any]) -> Any:
+        def submit(self, function: Callable[[], Any], errand: object = None) -> Any:
             raise RuntimeError("cannot schedule new futures after shutdown")
 
     before = set(_unsettled)

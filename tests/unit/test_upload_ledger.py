@@ -11,7 +11,7 @@ from magic_committer.stores.base import (
     Part,
 )
 from magic_committer.upload import PartLedger, capacity, part_bytes
-from magic_committer.upload.ledger import copied_part_bytes
+from magic_committer.upload.stream import copied_part_bytes
 from tests.promises.hands import raises
 
 TiB = 1024**4

@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from itertools import product
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from magic_committer.commit.requests import LOOK_SECONDS_MAX, Ahead, Pause, Steps, each
+from magic_committer.commit.requests import (
+    LOOK_SECONDS_MAX,
+    Ahead,
+    OldLookError,
+    Pause,
+    Steps,
+    anew,
+    each,
+)
 from magic_committer.commit.sets import ReadyUpload
 from magic_committer.commit.uploads import (
     ABORTS_MAX,
     Removal,
     Removed,
-    UploadRemover,
     UploadState,
     became,
-    to_look,
+    looking,
+    remove,
+    to_remove,
     upload_state,
 )
+from magic_committer.committers.ends import Turns
+from magic_committer.committers.magic import Closings
 from magic_committer.errors import (
     InvalidRequest,
     NotFound,
@@ -32,7 +44,7 @@ from magic_committer.errors import (
 )
 from magic_committer.protocol.record import TOKEN_METADATA
 from magic_committer.runtime.components import Runtime
-from magic_committer.runtime.threads import ThreadPool, errand
+from magic_committer.runtime.threads import Pool, ThreadPool, errand
 from magic_committer.stores.base import (
     AbortUpload,
     Answer,
@@ -184,7 +196,7 @@ def test_a_key_that_the_store_calls_wrong_and_does_not_list_holds_nothing(there:
     world.refused["head"] = REFUSALS["400"]
     if there == "a longer key":
         world.quietly(lambda: world.store.put_object(f"{KEY}.gz", b"theirs"))
-    assert UploadRemover(world.runtime).remove(world.upload).removal is Removal.ABORTED
+    assert remove(world.runtime, world.upload).removal is Removal.ABORTED
     assert upload_state(world.runtime, world.upload).state is UploadState.GONE
 
 
@@ -253,7 +265,7 @@ def test_what_has_ended_is_not_aborted(truth: str, named: bool, head: str) -> No
     world.make(truth)
     if head:
         world.refused["head"] = REFUSALS[head]
-    removed = UploadRemover(world.runtime).remove(world.upload if named else world.unnamed)
+    removed = remove(world.runtime, world.upload if named else world.unnamed)
     visible = named and truth == "visible" and not head
     assert removed.removal is (Removal.VISIBLE if visible else Removal.GONE)
     assert "abort_upload" not in world.sent
@@ -264,7 +276,7 @@ def test_an_abort_that_is_refused_is_left_with_the_reason(answer: str) -> None:
     """The store's error is in the answer, and nothing is raised."""
     world = World()
     world.refused["abort_upload"] = REFUSALS[answer]
-    left = UploadRemover(world.runtime).remove(world.upload)
+    left = remove(world.runtime, world.upload)
     assert (left.removal, left.error, left.sent) == (Removal.LEFT, REFUSALS[answer], False)
     assert world.is_open
 
@@ -275,11 +287,11 @@ def test_what_is_completed_between_look_and_abort_is_not_called_aborted(answer: 
     world = World(MemoryStore(clock=PatientClock().now))
     world.before("abort_upload", 1, world.complete)
     if answer is None:
-        assert UploadRemover(world.runtime).remove(world.upload).removal is Removal.VISIBLE
+        assert remove(world.runtime, world.upload).removal is Removal.VISIBLE
         assert world.store.body(KEY) == b"abc"
         return
     world.before("abort_upload", 1, lambda: world.refused.update(head=REFUSALS[answer]))
-    removed = UploadRemover(world.runtime).remove(world.upload)
+    removed = remove(world.runtime, world.upload)
     assert (removed.removal, removed.error) == (Removal.ABORTED, REFUSALS[answer])
     assert "whether it was completed just before cannot be told" in removed.why
 
@@ -291,7 +303,7 @@ def test_without_parts_no_object_at_the_key_is_risked(truth: str, answer: str) -
     world = World()
     world.make(truth)
     world.refused["list_parts"] = REFUSALS[answer]
-    removed = UploadRemover(world.runtime).remove(world.unnamed)
+    removed = remove(world.runtime, world.unnamed)
     assert (removed.removal, removed.error) == (Removal.LEFT, REFUSALS[answer])
     assert "cannot be told" in removed.why
     assert "abort_upload" not in world.sent
@@ -302,7 +314,7 @@ def test_where_the_parts_cannot_be_listed_and_nothing_is_there_it_is_aborted(ans
     """No object is at the key, so the abort can cost none; a listing of the key proves it."""
     world = World()
     world.refused["list_parts"] = REFUSALS[answer]
-    assert UploadRemover(world.runtime).remove(world.unnamed).removal is Removal.ABORTED
+    assert remove(world.runtime, world.unnamed).removal is Removal.ABORTED
     assert not world.is_open
     assert world.sent[-1] == "list_uploads"
 
@@ -317,7 +329,7 @@ def test_an_abort_in_the_dark_is_not_sent(listing: str, head: str | None) -> Non
     world.refused["list_parts"] = REFUSALS[listing]
     if head is not None:
         world.refused |= {"list": REFUSALS["403"], "head": REFUSALS[head]}
-    assert UploadRemover(world.runtime).remove(world.upload).removal is Removal.LEFT
+    assert remove(world.runtime, world.upload).removal is Removal.LEFT
     assert "abort_upload" not in world.sent
 
 
@@ -331,7 +343,7 @@ def test_an_abort_that_nobody_can_prove_is_left_as_sent(parts: str, listing: str
     world.refused = {"list_parts": {**REFUSALS, "no bucket": NO_BUCKET}[parts]}
     if listing:
         world.refused["list_uploads"] = REFUSALS[listing]
-    left = UploadRemover(world.runtime, look_first=False).remove(world.upload)
+    left = remove(world.runtime, world.upload, look_first=False)
     assert (left.removal, left.sent, left.error) == (
         Removal.LEFT, True, world.refused["list_parts"]
     )  # fmt: skip
@@ -347,7 +359,7 @@ def test_a_listing_of_longer_keys_is_no_listing_of_the_upload() -> None:
     for number in range(4):
         world.quietly(lambda n=number: world.store.start_upload(f"{KEY}.{n}"))  # type: ignore[misc]
     world.refused["list_parts"] = REFUSALS["403"]
-    removed = UploadRemover(world.runtime, look_first=False).remove(world.upload)
+    removed = remove(world.runtime, world.upload, look_first=False)
     assert removed.removal is Removal.ABORTED
     assert world.sent.count("list_uploads") == 2
 
@@ -357,7 +369,7 @@ def test_a_listing_that_still_shows_it_is_believed() -> None:
     world = World()
     deaf(world, 99)
     world.refused["list_parts"] = REFUSALS["403"]
-    removed = UploadRemover(world.runtime, look_first=False).remove(world.upload)
+    removed = remove(world.runtime, world.upload, look_first=False)
     assert (removed.removal, removed.sent) == (Removal.LEFT, False)
     assert world.sent.count("abort_upload") == ABORTS_MAX
 
@@ -418,8 +430,10 @@ class Works:
     def each(
         self, *, look_first: bool = True, in_flight: int = 4
     ) -> Generator[tuple[ReadyUpload, Removed], None, None]:
-        remover = UploadRemover(self.runtime, look_first=look_first)
-        works = ((upload, remover.to_remove(upload)) for upload in self.uploads)
+        works = (
+            (upload, to_remove(self.runtime, upload, look_first=look_first))
+            for upload in self.uploads
+        )
         return each(self.runtime, works, in_flight=in_flight)
 
     def run(self, **how: Any) -> dict[str, Removed]:
@@ -539,10 +553,51 @@ def test_a_paused_work_begins_anew_if_its_look_is_old() -> None:
         yield AbortUpload("t/a", upload)
         return "aborted"
 
-    works = iter([("a", start)])
+    works = iter([("a", anew(start))])
     assert list(each(Runtime(store, clock=clock), works, in_flight=2)) == [("a", "aborted")]
     assert begun == [False, False]
     assert store.asked == [("ListParts", "t/a"), ("ListParts", "t/a"), ("AbortUpload", "t/a")]
+
+
+def test_a_work_that_cannot_begin_anew_says_so() -> None:
+    """It is never begun again by itself, from its middle."""
+    clock = PatientClock()
+
+    def work() -> Steps[None]:
+        yield ListParts("t/a", "none")
+        yield Pause(LOOK_SECONDS_MAX + 1)
+        yield AbortUpload("t/a", "none")
+
+    store = Lying(clock)
+    store.lies = {(ListParts, "t/a"): Written("")}
+    with pytest.raises(OldLookError):
+        list(each(Runtime(store, clock=clock), iter([("a", work())])))
+    assert store.asked == [("ListParts", "t/a")]
+
+
+def test_a_work_that_asks_nothing_ends_before_the_answer_of_another() -> None:
+    """Whoever waits for a small file that failed at once does not wait for other files."""
+    begun: list[Callable[[], object]] = []
+    store = Lying(PatientClock())
+    pool = cast("Pool", SimpleNamespace(submit=begun.append))
+    closings = Closings(Runtime(store, pool), cast("Turns", None), lambda: None, 0)
+
+    def asks() -> Generator[Ask, Any, None]:
+        with suppress(NotFound):
+            yield Head("t/a")
+
+    def fails() -> Generator[Ask, Any, None]:
+        raise ValueError("of its own")
+        yield
+
+    closings.ask(asks())
+    failed = closings.ask(fails())
+    seen: list[bool] = []
+    store.hears = lambda _: seen.append(failed.done())
+    begun[0]()
+    assert seen == [True]
+    with pytest.raises(ValueError, match="of its own"):
+        failed.result()
 
 
 def test_who_leaves_early_begins_nothing_new() -> None:
@@ -560,14 +615,14 @@ def test_an_error_of_the_works_comes_when_those_before_have_ended(of: str) -> No
     """Their results are given first; what a work raises is no answer of the store's."""
     world = Works(5)
 
-    def raises(_: bool) -> Steps[Any]:
+    def raises() -> Steps[Any]:
         yield Head("t/nothing.csv")
 
     def works() -> Iterator[tuple[Any, Any]]:
         for upload in world.uploads:
-            yield upload, to_look(world.runtime, upload)
+            yield upload, looking(world.runtime, upload)
         if of == "a work":
-            yield None, raises
+            yield None, raises()
         raise ValueError("a listing broke")
 
     seen = []

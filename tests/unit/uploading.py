@@ -76,7 +76,7 @@ class LazyPool(ThreadPool):
         super().__init__(0)
         self.late: list[Callable[[], object]] = []
 
-    def submit(self, function: Callable[[], R]) -> Any:
+    def submit(self, function: Callable[[], R], errand: object = None) -> Any:
         return LazyFuture(function)
 
     def later(self, function: Callable[[], object]) -> None:

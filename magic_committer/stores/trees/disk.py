@@ -28,7 +28,7 @@ from urllib.parse import quote
 import orjson
 
 from magic_committer.errors import InvalidRequest, NotSupported
-from magic_committer.runtime.threads import once
+from magic_committer.hadoop.paths import once
 from magic_committer.stores.base import FileSlice
 from magic_committer.stores.trees.base import (
     EntryKind,
