@@ -230,7 +230,7 @@ def stamped(now: Callable[[], float]) -> Iterator[None]:
     """While this lasts files get their times from a clock, and nothing is synced. Nobody judges the
     age of a file that has not got its time yet."""
     count, write_at, set_mark = itertools.count(1), disk.write_at, disk.set_mark
-    make_of, remove_stale = disk.LocalTree.make_of, TreeStore._remove_stale
+    made, remove_stale = disk.LocalTree.make, TreeStore._remove_stale
     making = threading.Lock()
 
     def stamp(descriptor: int) -> None:
@@ -249,7 +249,7 @@ def stamped(now: Callable[[], float]) -> Iterator[None]:
 
     def make(self: disk.LocalTree, *args: Any) -> TreeEntry:
         with making:
-            return make_of(self, *args)
+            return made(self, *args)
 
     def judge(self: TreeStore, entry: TreeEntry, owner: str) -> None:
         with making:
@@ -258,7 +258,7 @@ def stamped(now: Callable[[], float]) -> Iterator[None]:
             remove_stale(self, seen, owner)
 
     with (
-        patch.object(disk.LocalTree, "make_of", make),
+        patch.object(disk.LocalTree, "make", make),
         patch.object(TreeStore, "_remove_stale", judge),
         patch.object(disk, "write_at", written),
         patch.object(disk, "set_mark", marked),

@@ -36,6 +36,7 @@ from magic_committer.stores.base import (
     Attributes,
     Checksum,
     ChecksumAlgorithm,
+    CompleteUpload,
     CreatedUpload,
     FileSlice,
     ObjectInfo,
@@ -51,14 +52,7 @@ from magic_committer.stores.base import (
     looked,
     run,
 )
-from magic_committer.stores.memory_bucket import (
-    Bucket,
-    frozen,
-    md5,
-    placed,
-    quoted,
-    upload_info,
-)
+from magic_committer.stores.memory_bucket import Bucket, frozen, md5, placed, upload_info
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -177,14 +171,15 @@ class MemoryStore:
     # The port ------------------------------------------------------------------------------------
 
     def get(self, key: str, *, max_bytes: int) -> StoredObject:
-        effect = partial(self._bucket.get, key, max_bytes)
-        return self._look(key, lambda: self._send(Request("get", key), effect))
+        return self._look("get", key, partial(self._bucket.get, key, max_bytes))
 
     def head(self, key: str) -> ObjectInfo:
-        effect = partial(self._bucket.head, key)
-        return self._look(key, lambda: self._send(Request("head", key), effect))
+        return self._look("head", key, partial(self._bucket.head, key))
 
-    def _look(self, key: str, look: Callable[[], R]) -> R:
+    def _look(self, verb: str, key: str, effect: Callable[[], R]) -> R:
+        def look() -> R:
+            return self._send(Request(verb, key), effect)
+
         def page() -> Callable[[], Any]:
             return partial(listed, self, key)
 
@@ -203,7 +198,7 @@ class MemoryStore:
         at: dict[str, Any] = {"if_none_match": if_none_match, "if_match": if_match}
         kept = bytes(body)
         attributes = frozen(Attributes(metadata=metadata or {}, content_type=content_type))
-        effect = partial(self._bucket.put, key, kept, quoted(md5(kept)), attributes, **at)
+        effect = partial(self._bucket.put, key, kept, attributes, **at)
         return self._send(Request("put", key, size=len(kept), **at), effect)
 
     def delete(self, keys: Iterable[str]) -> Mapping[str, StoreError]:
@@ -247,13 +242,14 @@ class MemoryStore:
         *,
         checksum: Checksum | None = None,
     ) -> Part:
+        size = body.nbytes if isinstance(body, memoryview) else body.length
+        asked = Request("put_part", key, upload_id=upload_id, part=number, size=size)
+        place = (key, upload_id, number)
         if isinstance(body, ObjectSlice):
-            asked = Request("put_part", key, upload_id=upload_id, part=number, size=body.length)
-            return self._send(asked, partial(self._bucket.copy_part, key, upload_id, number, body))
+            return self._send(asked, partial(self._bucket.copy_part, *place, body))
         kept = self._read(key, body)
-        asked = Request("put_part", key, upload_id=upload_id, part=number, size=len(kept))
-        part = (key, upload_id, number, kept, md5(kept), checksum)
-        return self._send(asked, partial(self._bucket.put_part, *part))
+        effect = partial(self._bucket.put_part, *place, kept, md5(kept), checksum)
+        return self._send(asked, effect)
 
     def list_parts(self, key: str, upload_id: str) -> Sequence[Part]:
         parts: list[Part] = []
@@ -265,17 +261,12 @@ class MemoryStore:
         return tuple(parts)
 
     def complete_upload(
-        self,
-        key: str,
-        upload_id: str,
-        parts: Sequence[Part],
-        *,
-        length: int | None = None,
-        checksum: Checksum | None = None,
-        if_none_match: bool = False,
+        self, key: str, upload_id: str, parts: Sequence[Part], **given: Any
     ) -> Written:
-        asked = Request("complete_upload", key, upload_id=upload_id, if_none_match=if_none_match)
-        named = (key, upload_id, tuple(parts), length, checksum, if_none_match)
+        named = CompleteUpload(key, upload_id, tuple(parts), **given)
+        asked = Request(
+            "complete_upload", key, upload_id=upload_id, if_none_match=named.if_none_match
+        )
         return self._send(asked, partial(self._bucket.complete, *named))
 
     def abort_upload(self, key: str, upload_id: str) -> None:
@@ -329,9 +320,8 @@ class MemoryStore:
         Raises:
             StoreError: S3 would refuse it too: the key is too long, or the metadata too large.
         """
-        kept = bytes(body)
         attributes = frozen(Attributes(metadata=metadata or {}))
-        effect = partial(self._bucket.put, key, kept, quoted(md5(kept)), attributes)
+        effect = partial(self._bucket.put, key, bytes(body), attributes)
         return self._carry_out("put", key, effect).etag
 
     def delete_object(self, key: str) -> None:
@@ -365,8 +355,7 @@ class MemoryStore:
             answer = carry_out()
         except StoreError as error:
             answer = error
-        changed = after(request, answer)
-        if changed is not None:
+        if (changed := after(request, answer)) is not None:
             answer = changed
         if isinstance(answer, StoreError):
             raise answer

@@ -40,6 +40,7 @@ from magic_committer.stores.base import (
     UploadInfo,
     UploadPage,
     Written,
+    named_parts,
     same_etag,
 )
 
@@ -128,7 +129,6 @@ class Bucket:
         self,
         key: str,
         body: bytes,
-        etag: str,
         attributes: Attributes,
         *,
         if_none_match: bool = False,
@@ -142,6 +142,7 @@ class Bucket:
             self._check_absent(key)
         if if_match is not None:
             self._check_etag(if_match, self._find(key))
+        etag = quoted(md5(body))
         self._store(key, StoredBytes((body,), len(body), etag, self._now(), attributes))
         return Written(etag)
 
@@ -160,8 +161,7 @@ class Bucket:
         _check_key(key)
         if version_id not in (None, "null"):
             raise refused("InvalidArgument", "the bucket has no versions")
-        found = self.objects.get(key)
-        if found is not None:
+        if (found := self.objects.get(key)) is not None:
             if if_match is not None:
                 self._check_etag(if_match, found)
             del self.objects[key]
@@ -359,29 +359,17 @@ class Bucket:
 
     def _named_parts(self, upload: OpenUpload, wanted: Sequence[Part]) -> Sequence[StoredPart]:
         """The stored parts that Complete names, by S3's rules for the list."""
-        if not wanted:
-            raise refused("MalformedXML", "the list of parts is empty")
-        for before, part in itertools.pairwise(wanted):
-            if part.number <= before.number:
-                message = f"part {part.number} follows part {before.number}"
-                raise refused("InvalidPartOrder", message)
-        stored: list[StoredPart] = []
+        try:
+            named_parts(wanted, {number: one.part for number, one in upload.parts.items()})
+        except InvalidRequest as error:
+            raise refused(error.code, error.message) from None
         composite = upload.checksum is not None and not checksums.joins(upload.checksum)
-        for part in wanted:
-            have = upload.parts.get(part.number)
-            if have is None:
-                raise refused("InvalidPart", f"part {part.number} was not stored")
-            if not same_etag(part.etag, have.part.etag):
-                message = f"part {part.number} has ETag {have.part.etag}, not {part.etag}"
-                raise refused("InvalidPart", message)
-            if part.checksum is not None and part.checksum != have.part.checksum:
-                raise refused("InvalidPart", f"part {part.number} has another checksum")
+        stored = [upload.parts[part.number] for part in wanted]
+        for part, have in zip(wanted, stored, strict=True):
             if part.checksum is None and composite:
                 message = f"part {part.number} comes without its {upload.checksum}"
                 raise refused("InvalidRequest", message)
-            stored.append(have)
-        for part, have in zip(wanted[:-1], stored, strict=False):
-            if len(have.body) < self.part_bytes_min:
+            if len(have.body) < self.part_bytes_min and part is not wanted[-1]:
                 message = f"part {part.number} has {len(have.body)} bytes and is not the last"
                 raise refused("EntityTooSmall", message)
         return stored

@@ -116,6 +116,7 @@ from magic_committer.stores.base import (
     UploadPage,
     WaitingFile,
     Written,
+    named_parts,
     same_etag,
 )
 from magic_committer.stores.trees import disk
@@ -413,7 +414,8 @@ class TreeStore:
                         raise _no_upload()
                     parts = [parts[0]._replace(etag=etag)]
                 if len(parts) != 1 or parts[0].etag not in (etag, found.etag) or asked.length:
-                    _named(parts, {1: (1, found.etag, found.size, None, 0)}, asked.length)
+                    kept = parts[0].checksum if parts else None  # which nobody has computed
+                    _named(parts, {1: (1, found.etag, found.size, kept, 0)}, asked.length)
                 self._move_to(key, waiting[0], exclusive=asked.if_none_match)
                 if waiting[0].startswith(UPLOADS):
                     self._remove_empty(parent_of(waiting[0]))
@@ -874,7 +876,7 @@ class TreeStore:
                 if rows[1:]:
                     _append(self._local.at(_rows_path(path, joined)), *rows[1:])
                 self._settle(new.path, _rows_path(path, joined))
-                self._local.exchange(new.path, path)
+                self._local.take_place(path, new.path)
                 self._tree.remove(new.path)  # the old one
         except NotFound:
             raise _no_upload() from None
@@ -1027,13 +1029,6 @@ class TreeStore:
         if seen is not None and seen.kind == "directory":
             raise InvalidRequest("a directory has that name", code="KeyIsNoPath")
 
-    def refuse(self, key: str) -> None:
-        """See that a file can be renamed to a key, before a job is decided. Raises
-        `InvalidRequest`, which says what is in the way."""
-        with _Verb(self, "look", key):
-            self._path(key)
-            self._check_home(key)
-
     def _to_home(
         self, key: str, source: str, *, replace: bool = True, may_be_gone: bool = False
     ) -> None:
@@ -1094,9 +1089,7 @@ class TreeStore:
         """Write a new file with its mark."""
         for _ in range(TRIES_MAX):
             with suppress(NotFound):  # whoever ends removes the empty directory
-                if isinstance(body, bytes):
-                    return self._tree.make(path, mark, body)
-                return self._local.make_of(path, mark, body)
+                return self._tree.make(path, mark, body)
             self._make_waiting()
         raise Unanswered("others remove its directory all the time")
 
@@ -1250,20 +1243,9 @@ def _append(path: str, *rows: Row) -> None:
 
 def _named(parts: Sequence[Part], rows: Mapping[int, Row], length: int | None) -> list[Row]:
     """The stored parts that a Complete names. Raises `InvalidRequest` as S3."""
-    if not parts:
-        raise InvalidRequest("it names no parts", code="MalformedXML")
-    named: list[Row] = []
-    last = size = 0
-    for part in parts:
-        if part.number <= last:
-            raise InvalidRequest("it names its parts out of order", code="InvalidPartOrder")
-        last, row = part.number, rows.get(part.number)
-        if row is None or not same_etag(row[1], part.etag):
-            raise InvalidRequest(f"it has no part {part.number}, {part.etag}", code="InvalidPart")
-        if part.checksum and row[3] and part.checksum != tuple(row[3]):
-            raise InvalidRequest(f"part {part.number} has another checksum", code="InvalidPart")
-        named.append(row)
-        size += row[2]
+    stored = {number: _part(row) for number, row in rows.items()}
+    named = [rows[number] for number in named_parts(parts, stored)]
+    size = sum(row[2] for row in named)
     if length not in (None, size):
         raise InvalidRequest(f"its parts have {size} bytes, not {length}", code="InvalidRequest")
     return named

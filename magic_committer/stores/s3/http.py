@@ -136,12 +136,11 @@ class NoAnswer(Failure):
     status: int = 0
     request_id: str = ""
 
+    def __post_init__(self) -> None:
+        self.code = _CODES.get(self.cause, "")
+
     def __str__(self) -> str:
         return self.why
-
-    @property
-    def code(self) -> str:  # type: ignore[override]
-        return _CODES.get(self.cause, "")
 
 
 def unwritten(why: str) -> NoAnswer:
@@ -512,15 +511,14 @@ class Connection:
     """
 
     __slots__ = (
-        "__weakref__", "_fails", "_given", "_network", "_selector", "_since", "_waits_for",
-        "flight", "is_open", "number", "origin", "sock", "wanted", "watched",
+        "__weakref__", "_fails", "_given", "_network", "_since", "flight", "is_open", "number",
+        "origin", "sock", "wanted", "watched",
     )  # fmt: skip
 
     def __init__(self, network: Network, origin: Origin) -> None:
         self._network = network
         self.origin = origin
-        self._selector: selectors.BaseSelector | None = None
-        self._given = self._waits_for = self.wanted = self.number = 0
+        self._given = self.wanted = self.number = 0
         self._fails: Cause | None = None  # while it opens: what it is if the present step fails
         self._since = 0.0
         self.sock: socket.socket | _Tls | None = None
@@ -546,21 +544,13 @@ class Connection:
     def wait(self, wanted: int, seconds: float = SLICE_SECONDS) -> int:
         """Wait until the socket is ready. Gives for what; 0: for nothing in that time."""
         assert self.sock is not None
-        if self._selector is None:
-            self._selector = _Selector()
-            self._selector.register(self.sock.fileno(), wanted)
-        elif wanted != self._waits_for:
-            self._selector.modify(self.sock.fileno(), wanted)
-        self._waits_for = wanted
-        ready = self._selector.select(seconds)
-        return ready[0][1] if ready else 0
+        with _Selector() as selector:
+            selector.register(self.sock.fileno(), wanted)
+            return next((ready for _, ready in selector.select(seconds)), 0)
 
     def close(self) -> None:
         """Close it, of which the server hears nothing in a forked child. Repeatable."""
         self.is_open = False
-        if self._selector is not None:
-            self._selector.close()
-            self._selector = None
         sock, self.sock = self.sock, None
         if sock is not None:
             sock.close()

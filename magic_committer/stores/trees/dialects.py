@@ -23,9 +23,9 @@ from types import GeneratorType
 from typing import Any, BinaryIO, ClassVar, NoReturn, cast
 
 from magic_committer.errors import OptionError
-from magic_committer.stores.trees.base import FileTree, TreePromises
+from magic_committer.stores.trees.base import FileTree, TreePromises, of_driver
 from magic_committer.stores.trees.disk import LocalTree
-from magic_committer.stores.trees.through_fsspec import FsspecTree, Info, is_there, of_driver
+from magic_committer.stores.trees.through_fsspec import FsspecTree, Info, is_there
 from magic_committer.stores.urls import host_and_path, local_path, tree_url
 
 SESSIONS_MAX = 8
@@ -316,11 +316,6 @@ class GoogleTree(FsspecTree):
 
     def _replace(self, source: str, target: str) -> None:
         self._move(source, target)
-
-    def _numbered(self, error: OSError) -> OSError:
-        if error.errno is None and str(error).startswith("Forbidden"):
-            return PermissionError(errno.EACCES, str(error))
-        return error
 
     def _etag(self, info: Info) -> str:
         return str(info.get("md5Hash") or info.get("crc32c") or "")
