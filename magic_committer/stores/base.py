@@ -394,6 +394,15 @@ class DirectoryStore(ObjectStore, Protocol):
 # Requests as values: what a verb of the port is asked --------------------------------------------
 
 
+class Put(NamedTuple):
+    key: str
+    body: bytes
+    metadata: Mapping[str, str] | None = None
+    content_type: str | None = None
+    if_none_match: bool = False
+    if_match: str | None = None
+
+
 class CompleteUpload(NamedTuple):
     key: str
     upload_id: str

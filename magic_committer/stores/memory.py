@@ -34,7 +34,6 @@ from magic_committer.stores.base import (
     PAGE_KEYS_MAX,
     PART_BYTES_MIN,
     Attributes,
-    Checksum,
     ChecksumAlgorithm,
     CompleteUpload,
     CreatedUpload,
@@ -44,6 +43,8 @@ from magic_committer.stores.base import (
     ObjectSlice,
     Part,
     PartBody,
+    Put,
+    PutPart,
     StoredObject,
     UploadInfo,
     UploadPage,
@@ -52,7 +53,7 @@ from magic_committer.stores.base import (
     looked,
     run,
 )
-from magic_committer.stores.memory_bucket import Bucket, frozen, md5, placed, upload_info
+from magic_committer.stores.memory_bucket import Bucket, frozen, in_order, md5, placed, upload_info
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -185,21 +186,12 @@ class MemoryStore:
 
         return cast(R, run(looked(self, key, look, page, bool), lambda ask: ask()))
 
-    def put(
-        self,
-        key: str,
-        body: bytes,
-        *,
-        metadata: Mapping[str, str] | None = None,
-        content_type: str | None = None,
-        if_none_match: bool = False,
-        if_match: str | None = None,
-    ) -> Written:
-        at: dict[str, Any] = {"if_none_match": if_none_match, "if_match": if_match}
-        kept = bytes(body)
-        attributes = frozen(Attributes(metadata=metadata or {}, content_type=content_type))
-        effect = partial(self._bucket.put, key, kept, attributes, **at)
-        return self._send(Request("put", key, size=len(kept), **at), effect)
+    def put(self, key: str, body: bytes, **given: Any) -> Written:
+        asked = Put(key, bytes(body), **given)
+        attributes = Attributes(metadata=asked.metadata or {}, content_type=asked.content_type)
+        at: dict[str, Any] = {"if_none_match": asked.if_none_match, "if_match": asked.if_match}
+        effect = partial(self._bucket.put, key, asked.body, frozen(attributes), **at)
+        return self._send(Request("put", key, size=len(asked.body), **at), effect)
 
     def delete(self, keys: Iterable[str]) -> Mapping[str, StoreError]:
         failed: dict[str, StoreError] = {}
@@ -234,14 +226,9 @@ class MemoryStore:
         return self._send(Request("create_upload", key), lambda: CreatedUpload(effect()))
 
     def put_part(
-        self,
-        key: str,
-        upload_id: str,
-        number: int,
-        body: PartBody | ObjectSlice,
-        *,
-        checksum: Checksum | None = None,
+        self, key: str, upload_id: str, number: int, body: PartBody | ObjectSlice, **given: Any
     ) -> Part:
+        checksum = PutPart(key, upload_id, number, body, **given).checksum
         size = body.nbytes if isinstance(body, memoryview) else body.length
         asked = Request("put_part", key, upload_id=upload_id, part=number, size=size)
         place = (key, upload_id, number)
@@ -302,7 +289,7 @@ class MemoryStore:
         start."""
         with self._lock:
             found = [u for u in self._bucket.uploads.values() if u.key.startswith(prefix)]
-            return tuple(upload_info(u) for u in sorted(found, key=lambda u: (u.key, u.number)))
+            return tuple(upload_info(u) for u in sorted(found, key=in_order))
 
     def put_object(
         self, key: str, body: bytes = b"", *, metadata: Mapping[str, str] | None = None

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from magic_committer.errors import (
@@ -43,8 +41,6 @@ from magic_committer.stores.base import (
     named_parts,
     same_etag,
 )
-
-K = TypeVar("K", str, tuple[str, int])
 
 _REFUSALS: Mapping[str, tuple[type[StoreError], int]] = {
     "AccessDenied": (PermissionDenied, 403),
@@ -104,10 +100,6 @@ class Bucket:
     missing_is_refused: bool
     objects: dict[str, StoredBytes] = field(default_factory=dict)
     uploads: dict[str, OpenUpload] = field(default_factory=dict)
-    # Python orders text by code point, which is the binary order of UTF-8 (S3 API).
-    _object_order: list[str] = field(default_factory=list)
-    _upload_order: list[tuple[str, int]] = field(default_factory=list)
-    _upload_ids: dict[int, str] = field(default_factory=dict)
     _upload_numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:
@@ -143,7 +135,7 @@ class Bucket:
         if if_match is not None:
             self._check_etag(if_match, self._find(key))
         etag = quoted(md5(body))
-        self._store(key, StoredBytes((body,), len(body), etag, self._now(), attributes))
+        self.objects[key] = StoredBytes((body,), len(body), etag, self._now(), attributes)
         return Written(etag)
 
     def delete(self, keys: Iterable[str]) -> Mapping[str, StoreError]:
@@ -165,24 +157,23 @@ class Bucket:
             if if_match is not None:
                 self._check_etag(if_match, found)
             del self.objects[key]
-            _take_out(self._object_order, key)
 
     def object_page(self, prefix: str, delimiter: str, bound: str) -> tuple[ObjectPage, str | None]:
         """One page of the keys from ``bound`` on, and where the next one begins (None: there is
         none)."""
         found: list[ObjectInfo] = []
         prefixes: list[str] = []
-        source = _at_or_after(self._object_order, max(prefix, bound))
-        while (key := next(source, None)) is not None and key.startswith(prefix):
+        # Python orders text by code point, which is the binary order of UTF-8 (S3 API).
+        for key in sorted(key for key in self.objects if key.startswith(prefix) and key >= bound):
+            if prefixes and key.startswith(prefixes[-1]):
+                continue
             if len(found) + len(prefixes) == self.page_keys:
                 return ObjectPage(tuple(found), tuple(prefixes)), key
             end = key.find(delimiter, len(prefix)) if delimiter else -1
             if end < 0:
                 found.append(self._info(key, self.objects[key], full=False))
             else:
-                common = key[: end + len(delimiter)]
-                prefixes.append(common)
-                source = _at_or_after(self._object_order, _after_prefix(common))
+                prefixes.append(key[: end + len(delimiter)])
         return ObjectPage(tuple(found), tuple(prefixes)), None
 
     # Uploads -------------------------------------------------------------------------------------
@@ -201,8 +192,6 @@ class Bucket:
         self.uploads[upload_id] = OpenUpload(
             key, upload_id, number, self._now(), attributes, checksum, initiator
         )
-        self._upload_ids[number] = upload_id
-        insort(self._upload_order, (key, number))
         return upload_id
 
     def put_part(
@@ -282,16 +271,16 @@ class Bucket:
         _check_whole(upload, stored, checksum)
         etag = quoted(md5(b"".join(part.md5 for part in stored)), len(stored))
         pieces = tuple(part.body for part in stored)
-        self._close(upload)
+        del self.uploads[upload_id]
         # S3: the Last-Modified of an object from an upload is the time of its Create
         of = (upload.initiated, upload.attributes, upload_id, named)
-        self._store(key, StoredBytes(pieces, size, etag, *of))
+        self.objects[key] = StoredBytes(pieces, size, etag, *of)
         return Written(etag)
 
     def abort(self, key: str, upload_id: str) -> None:
         upload = self.uploads.get(upload_id)
         if upload is not None and upload.key == key:
-            self._close(upload)
+            del self.uploads[upload_id]
 
     def upload_page(
         self, prefix: str, bound: tuple[str, int]
@@ -299,29 +288,18 @@ class Bucket:
         """One page of the uploads from ``bound`` on, and where the next one begins (None: there is
         none)."""
         found: list[UploadInfo] = []
-        for place in _at_or_after(self._upload_order, bound):
-            if not place[0].startswith(prefix):
-                break
+        held = [one for one in self.uploads.values() if one.key.startswith(prefix)]
+        for upload in sorted(held, key=in_order):
             if len(found) == self.page_keys:
-                return UploadPage(tuple(found), self._now()), place
-            found.append(upload_info(self.uploads[self._upload_ids[place[1]]]))
+                return UploadPage(tuple(found), self._now()), in_order(upload)
+            if in_order(upload) >= bound:
+                found.append(upload_info(upload))
         return UploadPage(tuple(found), self._now()), None
 
     # Rules ---------------------------------------------------------------------------------------
 
     def _now(self) -> float:
         return float(int(self.clock()))
-
-    def _store(self, key: str, made: StoredBytes) -> None:
-        is_new = key not in self.objects
-        self.objects[key] = made
-        if is_new:
-            insort(self._object_order, key)
-
-    def _close(self, upload: OpenUpload) -> None:
-        del self.uploads[upload.upload_id]
-        del self._upload_ids[upload.number]
-        _take_out(self._upload_order, (upload.key, upload.number))
 
     def _find(self, key: str, *, looks: bool = False) -> StoredBytes:
         _check_key(key)
@@ -436,6 +414,11 @@ def placed(error: StoreError, verb: str, bucket: str, key: str) -> StoreError:
     return error
 
 
+def in_order(upload: OpenUpload) -> tuple[str, int]:
+    """The order of uploads: by key, and then of their start."""
+    return upload.key, upload.number
+
+
 def upload_info(upload: OpenUpload) -> UploadInfo:
     return UploadInfo(
         upload.key,
@@ -459,21 +442,3 @@ def md5(data: bytes) -> bytes:
 
 def quoted(digest: bytes, parts: int = 0) -> str:
     return f'"{digest.hex()}-{parts}"' if parts else f'"{digest.hex()}"'
-
-
-def _at_or_after(order: list[K], bound: K) -> Iterator[K]:
-    """The items of a sorted list from ``bound`` on. Valid until its next change."""
-    for index in range(bisect_left(order, bound), len(order)):
-        yield order[index]
-
-
-def _take_out(order: list[K], item: K) -> None:
-    at = bisect_left(order, item)
-    if order[at : at + 1] == [item]:  # a signal may have come before it was put there
-        del order[at]
-
-
-def _after_prefix(prefix: str) -> str:
-    """The first text behind all texts that start with ``prefix``."""
-    stem = prefix.rstrip(chr(0x10FFFF))
-    return stem[:-1] + chr(ord(stem[-1]) + 1) if stem else prefix + chr(0x10FFFF) * KEY_BYTES_MAX

@@ -111,6 +111,8 @@ from magic_committer.stores.base import (
     ObjectSlice,
     Part,
     PartBody,
+    Put,
+    PutPart,
     StoredObject,
     UploadInfo,
     UploadPage,
@@ -254,30 +256,22 @@ class TreeStore:
             file = self._object(key)
             return self._info(key, file.entry, file.mark)
 
-    def put(
-        self,
-        key: str,
-        body: bytes,
-        *,
-        metadata: Mapping[str, str] | None = None,
-        content_type: str | None = None,
-        if_none_match: bool = False,
-        if_match: str | None = None,
-    ) -> Written:
+    def put(self, key: str, body: bytes, **given: Any) -> Written:
+        asked = Put(key, body, **given)
         with _Verb(self, "put", key):
             self._path(key)
-            mark: Mapping[str, Any] | None = {"m": _metadata(metadata)}
+            mark: Mapping[str, Any] | None = {"m": _metadata(asked.metadata)}
             if not self._is_marked(key):
-                if metadata:
+                if asked.metadata:
                     raise self._no_attributes()
                 mark = None
-            leaves = self._leaves(key, if_match) if if_match is not None else None
+            leaves = self._leaves(key, asked.if_match) if asked.if_match is not None else None
             self._check_home(key)
             with self._new(mark, body) as new:
                 self._settle(new.path)
                 if leaves is not None:
                     self._follow(key, leaves, new.path)
-                elif if_none_match:
+                elif asked.if_none_match:
                     self._create(key, new.path)
                 else:
                     before = self._newest(key) if _is_control(key) else None
@@ -365,14 +359,9 @@ class TreeStore:
             return CreatedUpload(upload_id)
 
     def put_part(
-        self,
-        key: str,
-        upload_id: str,
-        number: int,
-        body: PartBody | ObjectSlice,
-        *,
-        checksum: Checksum | None = None,
+        self, key: str, upload_id: str, number: int, body: PartBody | ObjectSlice, **given: Any
     ) -> Part:
+        checksum = PutPart(key, upload_id, number, body, **given).checksum
         with _Verb(self, "put_part", key):
             if not 1 <= number <= PART_NUMBER_MAX:
                 raise InvalidRequest(f"there is no part {number}", code="InvalidArgument")
