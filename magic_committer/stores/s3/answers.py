@@ -51,14 +51,12 @@ _PARTIAL = 206
 class Refused(Failure):
     """The store has answered with an error."""
 
+    cause, sent, where = None, Sent.ANSWERED, ""
     status: int
     code: str  # the status, where the answer has no document
-    message: str
+    why: str
     request_id: str = ""
     region: str = ""  # that it names
-
-    def __str__(self) -> str:
-        return self.message or self.code
 
 
 class _Strange(Exception):

@@ -120,9 +120,16 @@ _CODES = {Cause.LARGE: "TooLarge", Cause.BODY: "IncompleteBody"}
 class Failure(Exception):
     """Why a request has not succeeded: `NoAnswer`, or the store's refusal."""
 
+    cause: Cause | None  # why there is no answer; None: it is the store's
+    sent: Sent
+    why: str  # in words; of a `NoAnswer` without secrets
+    where: str  # the scheme, host and port of what was not reached
     status: int  # of the answer, as far as there was one
     code: str
     request_id: str
+
+    def __str__(self) -> str:
+        return self.why or self.code
 
 
 @dataclass(eq=False)
@@ -131,16 +138,13 @@ class NoAnswer(Failure):
 
     cause: Cause
     sent: Sent
-    why: str  # in words, without secrets
-    where: str = ""  # the scheme, host and port of what was not reached
+    why: str
+    where: str = ""
     status: int = 0
     request_id: str = ""
 
     def __post_init__(self) -> None:
         self.code = _CODES.get(self.cause, "")
-
-    def __str__(self) -> str:
-        return self.why
 
 
 def unwritten(why: str) -> NoAnswer:
