@@ -99,6 +99,14 @@ class FileSlice:
                 yield piece
                 left -= len(piece)
 
+    def read(self) -> bytes:
+        """All its bytes. Raises `InvalidRequest`: the file is shorter."""
+        data = b"".join(self.pieces())
+        if len(data) != self.length:
+            message = f"the file holds {len(data)} of the slice's {self.length} bytes"
+            raise InvalidRequest(message, code="IncompleteBody")
+        return data
+
 
 @dataclass(frozen=True, slots=True)
 class ObjectSlice:

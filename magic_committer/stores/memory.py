@@ -234,7 +234,10 @@ class MemoryStore:
         place = (key, upload_id, number)
         if isinstance(body, ObjectSlice):
             return self._send(asked, partial(self._bucket.copy_part, *place, body))
-        kept = self._read(key, body)
+        try:
+            kept = body.read() if isinstance(body, FileSlice) else bytes(body)
+        except InvalidRequest as error:
+            raise placed(error, "put_part", self.bucket, key) from None
         effect = partial(self._bucket.put_part, *place, kept, md5(kept), checksum)
         return self._send(asked, effect)
 
@@ -355,13 +358,3 @@ class MemoryStore:
             except StoreError as error:
                 placed(error, verb, self.bucket, key)
                 raise
-
-    def _read(self, key: str, body: PartBody) -> bytes:
-        if not isinstance(body, FileSlice):
-            return bytes(body)
-        data = b"".join(body.pieces())
-        if len(data) != body.length:
-            message = f"the file holds {len(data)} of the slice's {body.length} bytes"
-            error = InvalidRequest(message, code="IncompleteBody")
-            raise placed(error, "put_part", self.bucket, key)
-        return data

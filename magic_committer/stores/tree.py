@@ -312,21 +312,17 @@ class TreeStore:
     def list(
         self, prefix: str, *, delimiter: str = "", start_after: str = ""
     ) -> Iterator[ObjectPage]:
-        objects: list[ObjectInfo] = []
-        prefixes: list[str] = []
         base, _, rest = prefix.rpartition("/")
         with _Verb(self, "list", prefix):
             if delimiter not in ("", "/"):
                 raise NotSupported(f"keys are not grouped by {delimiter!r}", code="Delimiter")
-            for key, seen in self._entries(base, rest, start_after, bool(delimiter)):
-                if seen is None:
-                    prefixes.append(key)
-                else:
-                    objects.append(self._info(key, seen))
-                if len(objects) + len(prefixes) == PAGE_KEYS_MAX:
-                    yield ObjectPage(tuple(objects), tuple(prefixes))
-                    objects, prefixes = [], []
-        yield ObjectPage(tuple(objects), tuple(prefixes))
+            entries = self._entries(base, rest, start_after, bool(delimiter))
+            count = PAGE_KEYS_MAX
+            while count == PAGE_KEYS_MAX:
+                page = tuple(islice(entries, PAGE_KEYS_MAX))
+                count = len(page)
+                objects = tuple(self._info(key, seen) for key, seen in page if seen is not None)
+                yield ObjectPage(objects, tuple(key for key, seen in page if seen is None))
 
     # Uploads --------------------------------------------------------------------------------------
 
@@ -349,13 +345,7 @@ class TreeStore:
             else:
                 if mark["m"] and not _is_control(key):
                     raise self._no_attributes()
-                path = f"{self._at_upload(upload_id)}/{key}"
-                try:
-                    self._make_path(path)
-                except NotFound:  # somebody has removed one that was known
-                    self._homes.clear()
-                    self._make_path(path)
-                self._write(path, None, b"")
+                self._write(f"{self._at_upload(upload_id)}/{key}", None, b"")
             return CreatedUpload(upload_id)
 
     def put_part(
@@ -503,9 +493,7 @@ class TreeStore:
                 code="OnePart",
                 hint="Use committer='manifest', which writes files where they wait",
             )
-        body = b"".join(piece.pieces()) if isinstance(piece, FileSlice) else bytes(piece)
-        if isinstance(piece, FileSlice) and len(body) != piece.length:
-            raise InvalidRequest("the file is shorter than the slice", code="IncompleteBody")
+        body = piece.read() if isinstance(piece, FileSlice) else bytes(piece)
         self._waiting_file(path, "")
         with self._new(None, body) as new:
             try:
@@ -1078,7 +1066,10 @@ class TreeStore:
         """Write a new file with its mark."""
         for _ in range(TRIES_MAX):
             with suppress(NotFound):  # whoever ends removes the empty directory
+                if path.count("/") > 1:  # an upload that is a file of its own
+                    self._make_path(path)
                 return self._tree.make(path, mark, body)
+            self._homes.clear()
             self._make_waiting()
         raise Unanswered("others remove its directory all the time")
 
