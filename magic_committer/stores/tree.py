@@ -1006,6 +1006,13 @@ class TreeStore:
         if seen is not None and seen.kind == "directory":
             raise InvalidRequest("a directory has that name", code="KeyIsNoPath")
 
+    def refuse(self, key: str) -> None:
+        """See that a file can be renamed to a key, before a job is decided. Raises
+        `InvalidRequest`, which says what is in the way."""
+        with _Verb(self, "look", key):
+            self._path(key)
+            self._check_home(key)
+
     def _to_home(
         self, key: str, source: str, *, replace: bool = True, may_be_gone: bool = False
     ) -> None:
