@@ -321,7 +321,7 @@ class _Reading:
         self._bodiless = method in ("HEAD", "CONNECT")
         self._bytes_max = bytes_max
         self._bytes = self.head_bytes = 0
-        self._said: list[tuple[bytes, bytes]] = []
+
         self._pieces: list[bytes] = []
         self._goes_on = False
         self._answer = Answer(0, {}, b"")
@@ -374,7 +374,8 @@ class _Reading:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.in_head:  # else it is of another answer, or behind the chunks
-            self._said.append((name, value))
+            headers, named, text = self._answer.headers, _named(name), value.decode("latin-1")
+            headers[named] = f"{headers[named]}, {text}" if named in headers else text
 
     def on_headers_complete(self) -> None:
         if self.ended:
@@ -385,14 +386,11 @@ class _Reading:
         if version not in ("1.1", "1.0") or not 100 <= status <= 599:
             raise ValueError(f"HTTP/{version} {status}")
         if status < 200:  # what comes next is the answer
-            self._said.clear()
+            answer.headers.clear()
             return
         self.in_head = False
         self._goes_on = parser.should_keep_alive()
         headers = answer.headers
-        for said, value in self._said:
-            name, text = _named(said), value.decode("latin-1")
-            headers[name] = f"{headers[name]}, {text}" if name in headers else text
         if self._bodiless:  # of which the parser does not know: it waits for the server's end
             kept = headers.get("connection", "").lower()
             self._goes_on = "close" not in kept and (version == "1.1" or "keep-alive" in kept)
