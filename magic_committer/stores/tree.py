@@ -226,7 +226,7 @@ class TreeStore:
         self._turns = threading.Condition()
 
     def __repr__(self) -> str:
-        return f"TreeStore({self._tree!r}, {self._bucket!r})"
+        return f"TreeStore({self._tree.url!r}, {self._bucket!r})"
 
     @property
     def bucket(self) -> str:

@@ -126,7 +126,7 @@ class Failure(Exception):
     where: str  # the scheme, host and port of what was not reached
     status: int  # of the answer, as far as there was one
     code: str
-    request_id: str
+    request_id: str = ""
 
     def __str__(self) -> str:
         return self.why or self.code
@@ -141,7 +141,6 @@ class NoAnswer(Failure):
     why: str
     where: str = ""
     status: int = 0
-    request_id: str = ""
 
     def __post_init__(self) -> None:
         self.code = _CODES.get(self.cause, "")

@@ -190,8 +190,6 @@ class Loop(Http, Generic[T]):
             raise unwritten("nobody waits for its answer")
         return super().take(origin) if self._idle.get(origin) else self._http.take(origin)
 
-
-
     def give_back(self, connection: Connection) -> None:
         if connection.is_open:
             self._watch(connection, READ, None)

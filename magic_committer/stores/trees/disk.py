@@ -65,9 +65,6 @@ class LocalTree:
         self._root = os.fspath(root).rstrip("/")
         self.url = f"file://{quote(self._root)}/"
 
-    def __repr__(self) -> str:
-        return f"LocalTree({self._root!r})"
-
     @once
     def promises(self) -> TreePromises:
         """Known when the root is there."""

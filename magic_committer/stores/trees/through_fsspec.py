@@ -80,9 +80,6 @@ class FsspecTree:
         self._root = root.rstrip("/")
         self._probed = False
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.url!r})"
-
     @staticmethod
     def connected(fs: Any) -> None:
         """Prepare a file system that was just connected."""
@@ -95,15 +92,14 @@ class FsspecTree:
         the second rename to one target succeeded."""
         if self._probed:
             return
-        if self.promises.directories:
-            with self._telling("make_directory", ""):
-                for left in range(MAKES_MAX, -1, -1):
-                    try:
-                        self._fs.makedirs(self._root, exist_ok=True)
-                        break
-                    except OSError:  # another process may just have made one of them
-                        if not left:
-                            raise
+        with self._telling("make_directory", ""):
+            for left in range(MAKES_MAX, -1, -1) if self.promises.directories else ():
+                try:
+                    self._fs.makedirs(self._root, exist_ok=True)
+                    break
+                except OSError:  # another process may just have made one of them
+                    if not left:
+                        raise
         names = [f".magic-committer-{new_id()}.probe" for _ in range(3)]
         try:
             for name in names[:2]:
