@@ -665,6 +665,17 @@ def listed(store: ObjectStore, key: str) -> ObjectInfo | None:
     return None
 
 
+def delete_each(delete: Callable[[str], object], keys: Iterable[str]) -> dict[str, StoreError]:
+    """Delete objects one by one. Gives the keys that could not be deleted, each with its error."""
+    failed: dict[str, StoreError] = {}
+    for key in keys:
+        try:
+            delete(key)
+        except StoreError as error:
+            failed[key] = error
+    return failed
+
+
 def named_parts(wanted: Sequence[Part], stored: Mapping[int, Part]) -> list[int]:
     """The numbers of the parts that a Complete names, by S3's rules for the list. Raises
     `InvalidRequest`."""

@@ -38,6 +38,7 @@ from magic_committer.stores.base import (
     UploadInfo,
     UploadPage,
     Written,
+    delete_each,
     named_parts,
     same_etag,
 )
@@ -139,13 +140,8 @@ class Bucket:
         return Written(etag)
 
     def delete(self, keys: Iterable[str]) -> Mapping[str, StoreError]:
-        failed: dict[str, StoreError] = {}
-        for key in keys:
-            try:
-                self.delete_one(key)
-            except StoreError as error:
-                failed[key] = placed(error, "delete_one", self.name, key)
-        return failed
+        failed = delete_each(self.delete_one, keys)
+        return {key: placed(error, "delete_one", self.name, key) for key, error in failed.items()}
 
     def delete_one(
         self, key: str, if_match: str | None = None, version_id: str | None = None

@@ -118,6 +118,7 @@ from magic_committer.stores.base import (
     UploadPage,
     WaitingFile,
     Written,
+    delete_each,
     named_parts,
     same_etag,
 )
@@ -282,13 +283,7 @@ class TreeStore:
             return Written(f'"{new.etag}"')
 
     def delete(self, keys: Iterable[str]) -> Mapping[str, StoreError]:
-        failed: dict[str, StoreError] = {}
-        for key in keys:
-            try:
-                self.delete_one(key)
-            except StoreError as error:
-                failed[key] = error
-        return failed
+        return delete_each(self.delete_one, keys)
 
     def delete_one(
         self, key: str, *, if_match: str | None = None, version_id: str | None = None

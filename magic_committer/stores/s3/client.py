@@ -65,6 +65,7 @@ from magic_committer.stores.base import (
     UploadInfo,
     UploadPage,
     Written,
+    delete_each,
     found_on,
     looked,
     working,
@@ -191,11 +192,7 @@ class S3Store:
                 failed.update(self._delete_batch(batch))
             except (NotSupported, InvalidRequest):
                 # Some stores refuse the batch, because of its checksum or always (stores.md).
-                for key in batch:
-                    try:
-                        self.delete_one(key)
-                    except StoreError as error:
-                        failed[key] = error
+                failed.update(delete_each(self.delete_one, batch))
             except StoreError as error:  # the batch as a whole: it holds for each of its keys
                 failed.update(dict.fromkeys(batch, error))
         return failed
