@@ -139,18 +139,15 @@ def read(operation: str, answer: Answer) -> Reply:
         reply = _read_document(wanted, answer) if wanted.root else _read_head(operation, answer)
         _demand(reply, wanted.needs)
     except _Strange as error:
-        raise _not_read(Cause.UNREADABLE, answer, str(error)) from None
+        raise NoAnswer(Cause.UNREADABLE, Sent.ANSWERED, str(error), status=answer.status) from None
     if answer.excess:
-        raise _not_read(Cause.LARGE, answer, f"it has {answer.excess}")
+        why = f"it has {answer.excess}"
+        raise NoAnswer(Cause.LARGE, Sent.ANSWERED, why, status=answer.status)
     try:
         reply["SeenAt"] = _seconds(answer.headers["date"])  # HTTP demands it
     except (KeyError, ValueError):
         reply["SeenAt"] = None
     return reply
-
-
-def _not_read(cause: Cause, answer: Answer, why: str) -> NoAnswer:
-    return NoAnswer(cause, Sent.ANSWERED, why, status=answer.status)
 
 
 # Heads --------------------------------------------------------------------------------------------
