@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 import io
 import os
-import random
+
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -63,7 +63,7 @@ class SftpSessions:
         session.told(session.client._request, _EXTENDED, "hardlink@openssh.com", old, new)
 
     def _session(self) -> _Session:
-        """One that is free; else any, whose user must be waited for."""
+        """One that is free; else the one whose turn it is, and its user must be waited for."""
         with self._lock:
             if not self._fs.client.get_transport().is_active():
                 self._connect()
@@ -80,7 +80,8 @@ class SftpSessions:
                     if not self._sessions:
                         raise
                     self._max = len(self._sessions)  # the server allows no more
-            return random.choice(self._sessions)
+            self._sessions.append(self._sessions.pop(0))
+            return self._sessions[-1]
 
     def _connect(self) -> None:
         self._fs.client.close()
