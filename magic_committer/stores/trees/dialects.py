@@ -13,7 +13,6 @@ from __future__ import annotations
 import errno
 import io
 import os
-
 import sys
 import threading
 from collections.abc import Callable, Mapping
