@@ -66,9 +66,7 @@ _log = logging.getLogger("magic_committer")
 
 def seconds_max(options: S3Options, now: Patience | None) -> float:
     """For how many seconds a request is tried now, and its phase accepts silence."""
-    if now is None:
-        return options.retry_seconds_max
-    phase = now.kind
+    phase = None if now is None else now.kind
     if phase is Kind.DECIDED:
         return options.decided_seconds_max
     if phase is Kind.CLEANING:
