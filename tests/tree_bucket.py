@@ -69,9 +69,7 @@ class _Effects:
     def get(self, key: str, max_bytes: int) -> StoredObject:
         return self.store.get(key, max_bytes=max_bytes)
 
-    def put(
-        self, key: str, body: bytes, etag: str, attributes: Attributes, **conditions: Any
-    ) -> Written:
+    def put(self, key: str, body: bytes, attributes: Attributes, **conditions: Any) -> Written:
         return self.store.put(key, body, metadata=attributes.metadata, **conditions)
 
     def delete_one(self, key: str, if_match: str | None, version_id: str | None) -> None:
@@ -230,7 +228,7 @@ def stamped(now: Callable[[], float]) -> Iterator[None]:
     """While this lasts files get their times from a clock, and nothing is synced. Nobody judges the
     age of a file that has not got its time yet."""
     count, write_at, set_mark = itertools.count(1), disk.write_at, disk.set_mark
-    make_of, remove_stale = disk.LocalTree.make_of, TreeStore._remove_stale
+    made, remove_stale = disk.LocalTree.make, TreeStore._remove_stale
     making = threading.Lock()
 
     def stamp(descriptor: int) -> None:
@@ -249,7 +247,7 @@ def stamped(now: Callable[[], float]) -> Iterator[None]:
 
     def make(self: disk.LocalTree, *args: Any) -> TreeEntry:
         with making:
-            return make_of(self, *args)
+            return made(self, *args)
 
     def judge(self: TreeStore, entry: TreeEntry, owner: str) -> None:
         with making:
@@ -258,7 +256,7 @@ def stamped(now: Callable[[], float]) -> Iterator[None]:
             remove_stale(self, seen, owner)
 
     with (
-        patch.object(disk.LocalTree, "make_of", make),
+        patch.object(disk.LocalTree, "make", make),
         patch.object(TreeStore, "_remove_stale", judge),
         patch.object(disk, "write_at", written),
         patch.object(disk, "set_mark", marked),

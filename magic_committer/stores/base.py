@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
-from magic_committer.errors import NotFound, PermissionDenied, StoreError
+from magic_committer.errors import InvalidRequest, NotFound, PermissionDenied, StoreError
 from magic_committer.runtime.threads import SLICE_SECONDS, Errand
 from magic_committer.stores.urls import url_of
 
@@ -98,6 +98,14 @@ class FileSlice:
             while left and (piece := file.read(min(left, PIECE_BYTES))):
                 yield piece
                 left -= len(piece)
+
+    def read(self) -> bytes:
+        """All its bytes. Raises `InvalidRequest`: the file is shorter."""
+        data = b"".join(self.pieces())
+        if len(data) != self.length:
+            message = f"the file holds {len(data)} of the slice's {self.length} bytes"
+            raise InvalidRequest(message, code="IncompleteBody")
+        return data
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,6 +402,15 @@ class DirectoryStore(ObjectStore, Protocol):
 # Requests as values: what a verb of the port is asked --------------------------------------------
 
 
+class Put(NamedTuple):
+    key: str
+    body: bytes
+    metadata: Mapping[str, str] | None = None
+    content_type: str | None = None
+    if_none_match: bool = False
+    if_match: str | None = None
+
+
 class CompleteUpload(NamedTuple):
     key: str
     upload_id: str
@@ -475,14 +492,9 @@ def found_on(page: UploadPage, ask: FindUpload) -> UploadPage | None:
 def ask_by_verb(store: ObjectStore, ask: Ask) -> Answer:
     """Ask a store by its verb. Raises as the verb."""
     if isinstance(ask, CompleteUpload):
-        return store.complete_upload(
-            ask.key,
-            ask.upload_id,
-            ask.parts,
-            length=ask.length,
-            checksum=ask.checksum,
-            if_none_match=ask.if_none_match,
-        )
+        given = ask._asdict()
+        key, upload_id, parts = (given.pop(name) for name in ("key", "upload_id", "parts"))
+        return store.complete_upload(key, upload_id, parts, **given)
     if isinstance(ask, AbortUpload):
         (sent_once(store) if ask.once else store).abort_upload(ask.key, ask.upload_id)
         return Written("")
@@ -651,6 +663,34 @@ def listed(store: ObjectStore, key: str) -> ObjectInfo | None:
     for page in store.list(key):
         return next((info for info in page.objects if info.key == key), None)
     return None
+
+
+def delete_each(delete: Callable[[str], object], keys: Iterable[str]) -> dict[str, StoreError]:
+    """Delete objects one by one. Gives the keys that could not be deleted, each with its error."""
+    failed: dict[str, StoreError] = {}
+    for key in keys:
+        try:
+            delete(key)
+        except StoreError as error:
+            failed[key] = error
+    return failed
+
+
+def named_parts(wanted: Sequence[Part], stored: Mapping[int, Part]) -> list[int]:
+    """The numbers of the parts that a Complete names, by S3's rules for the list. Raises
+    `InvalidRequest`."""
+    numbers = [part.number for part in wanted]
+    if not numbers:
+        raise InvalidRequest("it names no parts", code="MalformedXML")
+    if numbers != sorted(set(numbers)):
+        raise InvalidRequest("it names its parts out of order", code="InvalidPartOrder")
+    for number, etag, _, checksum in wanted:
+        have = stored.get(number)
+        if have is None or not same_etag(etag, have.etag):
+            raise InvalidRequest(f"there is no part {number}, {etag}", code="InvalidPart")
+        if checksum is not None and checksum != have.checksum:
+            raise InvalidRequest(f"part {number} has another checksum", code="InvalidPart")
+    return numbers
 
 
 def same_etag(a: str, b: str) -> bool:

@@ -34,8 +34,8 @@ from magic_committer.stores.base import (
     PAGE_KEYS_MAX,
     PART_BYTES_MIN,
     Attributes,
-    Checksum,
     ChecksumAlgorithm,
+    CompleteUpload,
     CreatedUpload,
     FileSlice,
     ObjectInfo,
@@ -43,6 +43,8 @@ from magic_committer.stores.base import (
     ObjectSlice,
     Part,
     PartBody,
+    Put,
+    PutPart,
     StoredObject,
     UploadInfo,
     UploadPage,
@@ -51,14 +53,7 @@ from magic_committer.stores.base import (
     looked,
     run,
 )
-from magic_committer.stores.memory_bucket import (
-    Bucket,
-    frozen,
-    md5,
-    placed,
-    quoted,
-    upload_info,
-)
+from magic_committer.stores.memory_bucket import Bucket, frozen, in_order, md5, placed, upload_info
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -177,34 +172,26 @@ class MemoryStore:
     # The port ------------------------------------------------------------------------------------
 
     def get(self, key: str, *, max_bytes: int) -> StoredObject:
-        effect = partial(self._bucket.get, key, max_bytes)
-        return self._look(key, lambda: self._send(Request("get", key), effect))
+        return self._look("get", key, partial(self._bucket.get, key, max_bytes))
 
     def head(self, key: str) -> ObjectInfo:
-        effect = partial(self._bucket.head, key)
-        return self._look(key, lambda: self._send(Request("head", key), effect))
+        return self._look("head", key, partial(self._bucket.head, key))
 
-    def _look(self, key: str, look: Callable[[], R]) -> R:
+    def _look(self, verb: str, key: str, effect: Callable[[], R]) -> R:
+        def look() -> R:
+            return self._send(Request(verb, key), effect)
+
         def page() -> Callable[[], Any]:
             return partial(listed, self, key)
 
         return cast(R, run(looked(self, key, look, page, bool), lambda ask: ask()))
 
-    def put(
-        self,
-        key: str,
-        body: bytes,
-        *,
-        metadata: Mapping[str, str] | None = None,
-        content_type: str | None = None,
-        if_none_match: bool = False,
-        if_match: str | None = None,
-    ) -> Written:
-        at: dict[str, Any] = {"if_none_match": if_none_match, "if_match": if_match}
-        kept = bytes(body)
-        attributes = frozen(Attributes(metadata=metadata or {}, content_type=content_type))
-        effect = partial(self._bucket.put, key, kept, quoted(md5(kept)), attributes, **at)
-        return self._send(Request("put", key, size=len(kept), **at), effect)
+    def put(self, key: str, body: bytes, **given: Any) -> Written:
+        asked = Put(key, bytes(body), **given)
+        attributes = Attributes(metadata=asked.metadata or {}, content_type=asked.content_type)
+        at: dict[str, Any] = {"if_none_match": asked.if_none_match, "if_match": asked.if_match}
+        effect = partial(self._bucket.put, key, asked.body, frozen(attributes), **at)
+        return self._send(Request("put", key, size=len(asked.body), **at), effect)
 
     def delete(self, keys: Iterable[str]) -> Mapping[str, StoreError]:
         failed: dict[str, StoreError] = {}
@@ -239,21 +226,20 @@ class MemoryStore:
         return self._send(Request("create_upload", key), lambda: CreatedUpload(effect()))
 
     def put_part(
-        self,
-        key: str,
-        upload_id: str,
-        number: int,
-        body: PartBody | ObjectSlice,
-        *,
-        checksum: Checksum | None = None,
+        self, key: str, upload_id: str, number: int, body: PartBody | ObjectSlice, **given: Any
     ) -> Part:
+        checksum = PutPart(key, upload_id, number, body, **given).checksum
+        size = body.nbytes if isinstance(body, memoryview) else body.length
+        asked = Request("put_part", key, upload_id=upload_id, part=number, size=size)
+        place = (key, upload_id, number)
         if isinstance(body, ObjectSlice):
-            asked = Request("put_part", key, upload_id=upload_id, part=number, size=body.length)
-            return self._send(asked, partial(self._bucket.copy_part, key, upload_id, number, body))
-        kept = self._read(key, body)
-        asked = Request("put_part", key, upload_id=upload_id, part=number, size=len(kept))
-        part = (key, upload_id, number, kept, md5(kept), checksum)
-        return self._send(asked, partial(self._bucket.put_part, *part))
+            return self._send(asked, partial(self._bucket.copy_part, *place, body))
+        try:
+            kept = body.read() if isinstance(body, FileSlice) else bytes(body)
+        except InvalidRequest as error:
+            raise placed(error, "put_part", self.bucket, key) from None
+        effect = partial(self._bucket.put_part, *place, kept, md5(kept), checksum)
+        return self._send(asked, effect)
 
     def list_parts(self, key: str, upload_id: str) -> Sequence[Part]:
         parts: list[Part] = []
@@ -265,17 +251,12 @@ class MemoryStore:
         return tuple(parts)
 
     def complete_upload(
-        self,
-        key: str,
-        upload_id: str,
-        parts: Sequence[Part],
-        *,
-        length: int | None = None,
-        checksum: Checksum | None = None,
-        if_none_match: bool = False,
+        self, key: str, upload_id: str, parts: Sequence[Part], **given: Any
     ) -> Written:
-        asked = Request("complete_upload", key, upload_id=upload_id, if_none_match=if_none_match)
-        named = (key, upload_id, tuple(parts), length, checksum, if_none_match)
+        named = CompleteUpload(key, upload_id, tuple(parts), **given)
+        asked = Request(
+            "complete_upload", key, upload_id=upload_id, if_none_match=named.if_none_match
+        )
         return self._send(asked, partial(self._bucket.complete, *named))
 
     def abort_upload(self, key: str, upload_id: str) -> None:
@@ -311,7 +292,7 @@ class MemoryStore:
         start."""
         with self._lock:
             found = [u for u in self._bucket.uploads.values() if u.key.startswith(prefix)]
-            return tuple(upload_info(u) for u in sorted(found, key=lambda u: (u.key, u.number)))
+            return tuple(upload_info(u) for u in sorted(found, key=in_order))
 
     def put_object(
         self, key: str, body: bytes = b"", *, metadata: Mapping[str, str] | None = None
@@ -329,9 +310,8 @@ class MemoryStore:
         Raises:
             StoreError: S3 would refuse it too: the key is too long, or the metadata too large.
         """
-        kept = bytes(body)
         attributes = frozen(Attributes(metadata=metadata or {}))
-        effect = partial(self._bucket.put, key, kept, quoted(md5(kept)), attributes)
+        effect = partial(self._bucket.put, key, bytes(body), attributes)
         return self._carry_out("put", key, effect).etag
 
     def delete_object(self, key: str) -> None:
@@ -365,8 +345,7 @@ class MemoryStore:
             answer = carry_out()
         except StoreError as error:
             answer = error
-        changed = after(request, answer)
-        if changed is not None:
+        if (changed := after(request, answer)) is not None:
             answer = changed
         if isinstance(answer, StoreError):
             raise answer
@@ -379,13 +358,3 @@ class MemoryStore:
             except StoreError as error:
                 placed(error, verb, self.bucket, key)
                 raise
-
-    def _read(self, key: str, body: PartBody) -> bytes:
-        if not isinstance(body, FileSlice):
-            return bytes(body)
-        data = b"".join(body.pieces())
-        if len(data) != body.length:
-            message = f"the file holds {len(data)} of the slice's {body.length} bytes"
-            error = InvalidRequest(message, code="IncompleteBody")
-            raise placed(error, "put_part", self.bucket, key)
-        return data

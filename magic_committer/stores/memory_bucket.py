@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from magic_committer.errors import (
@@ -40,10 +38,10 @@ from magic_committer.stores.base import (
     UploadInfo,
     UploadPage,
     Written,
+    delete_each,
+    named_parts,
     same_etag,
 )
-
-K = TypeVar("K", str, tuple[str, int])
 
 _REFUSALS: Mapping[str, tuple[type[StoreError], int]] = {
     "AccessDenied": (PermissionDenied, 403),
@@ -103,10 +101,6 @@ class Bucket:
     missing_is_refused: bool
     objects: dict[str, StoredBytes] = field(default_factory=dict)
     uploads: dict[str, OpenUpload] = field(default_factory=dict)
-    # Python orders text by code point, which is the binary order of UTF-8 (S3 API).
-    _object_order: list[str] = field(default_factory=list)
-    _upload_order: list[tuple[str, int]] = field(default_factory=list)
-    _upload_ids: dict[int, str] = field(default_factory=dict)
     _upload_numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:
@@ -128,7 +122,6 @@ class Bucket:
         self,
         key: str,
         body: bytes,
-        etag: str,
         attributes: Attributes,
         *,
         if_none_match: bool = False,
@@ -142,17 +135,13 @@ class Bucket:
             self._check_absent(key)
         if if_match is not None:
             self._check_etag(if_match, self._find(key))
-        self._store(key, StoredBytes((body,), len(body), etag, self._now(), attributes))
+        etag = quoted(md5(body))
+        self.objects[key] = StoredBytes((body,), len(body), etag, self._now(), attributes)
         return Written(etag)
 
     def delete(self, keys: Iterable[str]) -> Mapping[str, StoreError]:
-        failed: dict[str, StoreError] = {}
-        for key in keys:
-            try:
-                self.delete_one(key)
-            except StoreError as error:
-                failed[key] = placed(error, "delete_one", self.name, key)
-        return failed
+        failed = delete_each(self.delete_one, keys)
+        return {key: placed(error, "delete_one", self.name, key) for key, error in failed.items()}
 
     def delete_one(
         self, key: str, if_match: str | None = None, version_id: str | None = None
@@ -160,29 +149,27 @@ class Bucket:
         _check_key(key)
         if version_id not in (None, "null"):
             raise refused("InvalidArgument", "the bucket has no versions")
-        found = self.objects.get(key)
-        if found is not None:
+        if (found := self.objects.get(key)) is not None:
             if if_match is not None:
                 self._check_etag(if_match, found)
             del self.objects[key]
-            _take_out(self._object_order, key)
 
     def object_page(self, prefix: str, delimiter: str, bound: str) -> tuple[ObjectPage, str | None]:
         """One page of the keys from ``bound`` on, and where the next one begins (None: there is
         none)."""
         found: list[ObjectInfo] = []
         prefixes: list[str] = []
-        source = _at_or_after(self._object_order, max(prefix, bound))
-        while (key := next(source, None)) is not None and key.startswith(prefix):
+        # Python orders text by code point, which is the binary order of UTF-8 (S3 API).
+        for key in sorted(key for key in self.objects if key.startswith(prefix) and key >= bound):
+            if prefixes and key.startswith(prefixes[-1]):
+                continue
             if len(found) + len(prefixes) == self.page_keys:
                 return ObjectPage(tuple(found), tuple(prefixes)), key
             end = key.find(delimiter, len(prefix)) if delimiter else -1
             if end < 0:
                 found.append(self._info(key, self.objects[key], full=False))
             else:
-                common = key[: end + len(delimiter)]
-                prefixes.append(common)
-                source = _at_or_after(self._object_order, _after_prefix(common))
+                prefixes.append(key[: end + len(delimiter)])
         return ObjectPage(tuple(found), tuple(prefixes)), None
 
     # Uploads -------------------------------------------------------------------------------------
@@ -201,8 +188,6 @@ class Bucket:
         self.uploads[upload_id] = OpenUpload(
             key, upload_id, number, self._now(), attributes, checksum, initiator
         )
-        self._upload_ids[number] = upload_id
-        insort(self._upload_order, (key, number))
         return upload_id
 
     def put_part(
@@ -282,16 +267,16 @@ class Bucket:
         _check_whole(upload, stored, checksum)
         etag = quoted(md5(b"".join(part.md5 for part in stored)), len(stored))
         pieces = tuple(part.body for part in stored)
-        self._close(upload)
+        del self.uploads[upload_id]
         # S3: the Last-Modified of an object from an upload is the time of its Create
         of = (upload.initiated, upload.attributes, upload_id, named)
-        self._store(key, StoredBytes(pieces, size, etag, *of))
+        self.objects[key] = StoredBytes(pieces, size, etag, *of)
         return Written(etag)
 
     def abort(self, key: str, upload_id: str) -> None:
         upload = self.uploads.get(upload_id)
         if upload is not None and upload.key == key:
-            self._close(upload)
+            del self.uploads[upload_id]
 
     def upload_page(
         self, prefix: str, bound: tuple[str, int]
@@ -299,29 +284,18 @@ class Bucket:
         """One page of the uploads from ``bound`` on, and where the next one begins (None: there is
         none)."""
         found: list[UploadInfo] = []
-        for place in _at_or_after(self._upload_order, bound):
-            if not place[0].startswith(prefix):
-                break
+        held = [one for one in self.uploads.values() if one.key.startswith(prefix)]
+        for upload in sorted(held, key=in_order):
             if len(found) == self.page_keys:
-                return UploadPage(tuple(found), self._now()), place
-            found.append(upload_info(self.uploads[self._upload_ids[place[1]]]))
+                return UploadPage(tuple(found), self._now()), in_order(upload)
+            if in_order(upload) >= bound:
+                found.append(upload_info(upload))
         return UploadPage(tuple(found), self._now()), None
 
     # Rules ---------------------------------------------------------------------------------------
 
     def _now(self) -> float:
         return float(int(self.clock()))
-
-    def _store(self, key: str, made: StoredBytes) -> None:
-        is_new = key not in self.objects
-        self.objects[key] = made
-        if is_new:
-            insort(self._object_order, key)
-
-    def _close(self, upload: OpenUpload) -> None:
-        del self.uploads[upload.upload_id]
-        del self._upload_ids[upload.number]
-        _take_out(self._upload_order, (upload.key, upload.number))
 
     def _find(self, key: str, *, looks: bool = False) -> StoredBytes:
         _check_key(key)
@@ -359,29 +333,17 @@ class Bucket:
 
     def _named_parts(self, upload: OpenUpload, wanted: Sequence[Part]) -> Sequence[StoredPart]:
         """The stored parts that Complete names, by S3's rules for the list."""
-        if not wanted:
-            raise refused("MalformedXML", "the list of parts is empty")
-        for before, part in itertools.pairwise(wanted):
-            if part.number <= before.number:
-                message = f"part {part.number} follows part {before.number}"
-                raise refused("InvalidPartOrder", message)
-        stored: list[StoredPart] = []
+        try:
+            named_parts(wanted, {number: one.part for number, one in upload.parts.items()})
+        except InvalidRequest as error:
+            raise refused(error.code, error.message) from None
         composite = upload.checksum is not None and not checksums.joins(upload.checksum)
-        for part in wanted:
-            have = upload.parts.get(part.number)
-            if have is None:
-                raise refused("InvalidPart", f"part {part.number} was not stored")
-            if not same_etag(part.etag, have.part.etag):
-                message = f"part {part.number} has ETag {have.part.etag}, not {part.etag}"
-                raise refused("InvalidPart", message)
-            if part.checksum is not None and part.checksum != have.part.checksum:
-                raise refused("InvalidPart", f"part {part.number} has another checksum")
+        stored = [upload.parts[part.number] for part in wanted]
+        for part, have in zip(wanted, stored, strict=True):
             if part.checksum is None and composite:
                 message = f"part {part.number} comes without its {upload.checksum}"
                 raise refused("InvalidRequest", message)
-            stored.append(have)
-        for part, have in zip(wanted[:-1], stored, strict=False):
-            if len(have.body) < self.part_bytes_min:
+            if len(have.body) < self.part_bytes_min and part is not wanted[-1]:
                 message = f"part {part.number} has {len(have.body)} bytes and is not the last"
                 raise refused("EntityTooSmall", message)
         return stored
@@ -448,6 +410,11 @@ def placed(error: StoreError, verb: str, bucket: str, key: str) -> StoreError:
     return error
 
 
+def in_order(upload: OpenUpload) -> tuple[str, int]:
+    """The order of uploads: by key, and then of their start."""
+    return upload.key, upload.number
+
+
 def upload_info(upload: OpenUpload) -> UploadInfo:
     return UploadInfo(
         upload.key,
@@ -471,21 +438,3 @@ def md5(data: bytes) -> bytes:
 
 def quoted(digest: bytes, parts: int = 0) -> str:
     return f'"{digest.hex()}-{parts}"' if parts else f'"{digest.hex()}"'
-
-
-def _at_or_after(order: list[K], bound: K) -> Iterator[K]:
-    """The items of a sorted list from ``bound`` on. Valid until its next change."""
-    for index in range(bisect_left(order, bound), len(order)):
-        yield order[index]
-
-
-def _take_out(order: list[K], item: K) -> None:
-    at = bisect_left(order, item)
-    if order[at : at + 1] == [item]:  # a signal may have come before it was put there
-        del order[at]
-
-
-def _after_prefix(prefix: str) -> str:
-    """The first text behind all texts that start with ``prefix``."""
-    stem = prefix.rstrip(chr(0x10FFFF))
-    return stem[:-1] + chr(ord(stem[-1]) + 1) if stem else prefix + chr(0x10FFFF) * KEY_BYTES_MAX

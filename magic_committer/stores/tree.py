@@ -112,11 +112,15 @@ from magic_committer.stores.base import (
     ObjectSlice,
     Part,
     PartBody,
+    Put,
+    PutPart,
     StoredObject,
     UploadInfo,
     UploadPage,
     WaitingFile,
     Written,
+    delete_each,
+    named_parts,
     same_etag,
 )
 from magic_committer.stores.trees import disk
@@ -223,7 +227,7 @@ class TreeStore:
         self._turns = threading.Condition()
 
     def __repr__(self) -> str:
-        return f"TreeStore({self._tree!r}, {self._bucket!r})"
+        return f"TreeStore({self._tree.url!r}, {self._bucket!r})"
 
     @property
     def bucket(self) -> str:
@@ -253,30 +257,22 @@ class TreeStore:
             file = self._object(key)
             return self._info(key, file.entry, file.mark)
 
-    def put(
-        self,
-        key: str,
-        body: bytes,
-        *,
-        metadata: Mapping[str, str] | None = None,
-        content_type: str | None = None,
-        if_none_match: bool = False,
-        if_match: str | None = None,
-    ) -> Written:
+    def put(self, key: str, body: bytes, **given: Any) -> Written:
+        asked = Put(key, body, **given)
         with _Verb(self, "put", key):
             self._path(key)
-            mark: Mapping[str, Any] | None = {"m": _metadata(metadata)}
+            mark: Mapping[str, Any] | None = {"m": _metadata(asked.metadata)}
             if not self._is_marked(key):
-                if metadata:
+                if asked.metadata:
                     raise self._no_attributes()
                 mark = None
-            leaves = self._leaves(key, if_match) if if_match is not None else None
+            leaves = self._leaves(key, asked.if_match) if asked.if_match is not None else None
             self._check_home(key)
             with self._new(mark, body) as new:
                 self._settle(new.path)
                 if leaves is not None:
                     self._follow(key, leaves, new.path)
-                elif if_none_match:
+                elif asked.if_none_match:
                     self._create(key, new.path)
                 else:
                     before = self._newest(key) if _is_control(key) else None
@@ -287,13 +283,7 @@ class TreeStore:
             return Written(f'"{new.etag}"')
 
     def delete(self, keys: Iterable[str]) -> Mapping[str, StoreError]:
-        failed: dict[str, StoreError] = {}
-        for key in keys:
-            try:
-                self.delete_one(key)
-            except StoreError as error:
-                failed[key] = error
-        return failed
+        return delete_each(self.delete_one, keys)
 
     def delete_one(
         self, key: str, *, if_match: str | None = None, version_id: str | None = None
@@ -317,21 +307,17 @@ class TreeStore:
     def list(
         self, prefix: str, *, delimiter: str = "", start_after: str = ""
     ) -> Iterator[ObjectPage]:
-        objects: list[ObjectInfo] = []
-        prefixes: list[str] = []
         base, _, rest = prefix.rpartition("/")
         with _Verb(self, "list", prefix):
             if delimiter not in ("", "/"):
                 raise NotSupported(f"keys are not grouped by {delimiter!r}", code="Delimiter")
-            for key, seen in self._entries(base, rest, start_after, bool(delimiter)):
-                if seen is None:
-                    prefixes.append(key)
-                else:
-                    objects.append(self._info(key, seen))
-                if len(objects) + len(prefixes) == PAGE_KEYS_MAX:
-                    yield ObjectPage(tuple(objects), tuple(prefixes))
-                    objects, prefixes = [], []
-        yield ObjectPage(tuple(objects), tuple(prefixes))
+            entries = self._entries(base, rest, start_after, bool(delimiter))
+            count = PAGE_KEYS_MAX
+            while count == PAGE_KEYS_MAX:
+                page = tuple(islice(entries, PAGE_KEYS_MAX))
+                count = len(page)
+                objects = tuple(self._info(key, seen) for key, seen in page if seen is not None)
+                yield ObjectPage(objects, tuple(key for key, seen in page if seen is None))
 
     # Uploads --------------------------------------------------------------------------------------
 
@@ -354,24 +340,13 @@ class TreeStore:
             else:
                 if mark["m"] and not _is_control(key):
                     raise self._no_attributes()
-                path = f"{self._at_upload(upload_id)}/{key}"
-                try:
-                    self._make_path(path)
-                except NotFound:  # somebody has removed one that was known
-                    self._homes.clear()
-                    self._make_path(path)
-                self._write(path, None, b"")
+                self._write(f"{self._at_upload(upload_id)}/{key}", None, b"")
             return CreatedUpload(upload_id)
 
     def put_part(
-        self,
-        key: str,
-        upload_id: str,
-        number: int,
-        body: PartBody | ObjectSlice,
-        *,
-        checksum: Checksum | None = None,
+        self, key: str, upload_id: str, number: int, body: PartBody | ObjectSlice, **given: Any
     ) -> Part:
+        checksum = PutPart(key, upload_id, number, body, **given).checksum
         with _Verb(self, "put_part", key):
             if not 1 <= number <= PART_NUMBER_MAX:
                 raise InvalidRequest(f"there is no part {number}", code="InvalidArgument")
@@ -413,7 +388,8 @@ class TreeStore:
                         raise _no_upload()
                     parts = [parts[0]._replace(etag=etag)]
                 if len(parts) != 1 or parts[0].etag not in (etag, found.etag) or asked.length:
-                    _named(parts, {1: (1, found.etag, found.size, None, 0)}, asked.length)
+                    kept = parts[0].checksum if parts else None  # which nobody has computed
+                    _named(parts, {1: (1, found.etag, found.size, kept, 0)}, asked.length)
                 self._move_to(key, waiting[0], exclusive=asked.if_none_match)
                 if waiting[0].startswith(UPLOADS):
                     self._remove_empty(parent_of(waiting[0]))
@@ -512,9 +488,7 @@ class TreeStore:
                 code="OnePart",
                 hint="Use committer='manifest', which writes files where they wait",
             )
-        body = b"".join(piece.pieces()) if isinstance(piece, FileSlice) else bytes(piece)
-        if isinstance(piece, FileSlice) and len(body) != piece.length:
-            raise InvalidRequest("the file is shorter than the slice", code="IncompleteBody")
+        body = piece.read() if isinstance(piece, FileSlice) else bytes(piece)
         self._waiting_file(path, "")
         with self._new(None, body) as new:
             try:
@@ -874,7 +848,7 @@ class TreeStore:
                 if rows[1:]:
                     _append(self._local.at(_rows_path(path, joined)), *rows[1:])
                 self._settle(new.path, _rows_path(path, joined))
-                self._local.exchange(new.path, path)
+                self._local.take_place(path, new.path)
                 self._tree.remove(new.path)  # the old one
         except NotFound:
             raise _no_upload() from None
@@ -1094,9 +1068,10 @@ class TreeStore:
         """Write a new file with its mark."""
         for _ in range(TRIES_MAX):
             with suppress(NotFound):  # whoever ends removes the empty directory
-                if isinstance(body, bytes):
-                    return self._tree.make(path, mark, body)
-                return self._local.make_of(path, mark, body)
+                if path.count("/") > 1:  # an upload that is a file of its own
+                    self._make_path(path)
+                return self._tree.make(path, mark, body)
+            self._homes.clear()
             self._make_waiting()
         raise Unanswered("others remove its directory all the time")
 
@@ -1250,20 +1225,9 @@ def _append(path: str, *rows: Row) -> None:
 
 def _named(parts: Sequence[Part], rows: Mapping[int, Row], length: int | None) -> list[Row]:
     """The stored parts that a Complete names. Raises `InvalidRequest` as S3."""
-    if not parts:
-        raise InvalidRequest("it names no parts", code="MalformedXML")
-    named: list[Row] = []
-    last = size = 0
-    for part in parts:
-        if part.number <= last:
-            raise InvalidRequest("it names its parts out of order", code="InvalidPartOrder")
-        last, row = part.number, rows.get(part.number)
-        if row is None or not same_etag(row[1], part.etag):
-            raise InvalidRequest(f"it has no part {part.number}, {part.etag}", code="InvalidPart")
-        if part.checksum and row[3] and part.checksum != tuple(row[3]):
-            raise InvalidRequest(f"part {part.number} has another checksum", code="InvalidPart")
-        named.append(row)
-        size += row[2]
+    stored = {number: _part(row) for number, row in rows.items()}
+    named = [rows[number] for number in named_parts(parts, stored)]
+    size = sum(row[2] for row in named)
     if length not in (None, size):
         raise InvalidRequest(f"its parts have {size} bytes, not {length}", code="InvalidRequest")
     return named

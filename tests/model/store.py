@@ -172,16 +172,14 @@ class World:
             }
             opened = {key[len(UPLOAD) :]: r for key, r in held.items() if key.startswith(UPLOAD)}
             objects = {DEST.prefix + k: r for k, r in held.items() if not k.startswith(UPLOAD)}
-            order = sorted((one.key, one.number) for one in opened.values())
-            ids = {one.number: upload_id for upload_id, one in opened.items()}
-            self._raw = store, (objects, sorted(objects), opened, order, ids)
-        objects, names, opened, order, ids = self._raw[1]
+            self._raw = store, (objects, opened)
+        objects, opened = self._raw[1]
         if changes:
-            objects, names, order, ids = dict(objects), list(names), list(order), dict(ids)
+            objects = dict(objects)
             opened = {name: replace(one, parts=dict(one.parts)) for name, one in opened.items()}
-        bucket.objects, bucket._object_order = objects, names
-        bucket.uploads, bucket._upload_order, bucket._upload_ids = opened, order, ids
-        bucket._upload_numbers = iter((max(ids, default=0) + 1,))
+        bucket.objects, bucket.uploads = objects, opened
+        numbers = [one.number for one in opened.values()]
+        bucket._upload_numbers = iter((max(numbers, default=0) + 1,))
         self._clock = store.get(CLOCK, 0)
 
     def _note_object(

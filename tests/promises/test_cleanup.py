@@ -246,7 +246,7 @@ def _open_again(s3: MemoryStore, key: str, upload_id: str) -> None:
     upload = held.pop(fresh)
     upload.upload_id = upload_id
     held[upload_id] = upload
-    s3._bucket._upload_ids[upload.number] = upload_id
+
 
 
 def test_litter_that_is_written_anew_while_a_cleanup_looks_is_young(machine: Machine) -> None:

@@ -34,7 +34,6 @@ from magic_committer.errors import MagicError, StoreError, Unanswered
 from magic_committer.hadoop.paths import Destination
 from magic_committer.runtime.components import Clock, Runtime
 from magic_committer.stores.memory import MemoryStore, Request
-from magic_committer.stores.memory_bucket import md5, quoted
 from magic_committer.upload import BlockSource, local, sender
 from tests.simulation.scheduler import (
     Actor,
@@ -399,7 +398,7 @@ class Stage:
         def effect() -> None:
             body = bucket.get(source, COPIED_BYTES_MAX).body
             attributes = bucket.objects[source].attributes
-            bucket.put(target, body, quoted(md5(body)), attributes)
+            bucket.put(target, body, attributes)
 
         self.store._send(Request("copy", target, keys=(source,), effect=effect), effect)
 

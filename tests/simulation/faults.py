@@ -40,7 +40,6 @@ from __future__ import annotations
 
 import hashlib
 import random
-from bisect import insort
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,7 +55,7 @@ from magic_committer.errors import (
 )
 from magic_committer.stores.base import UploadInfo, UploadPage, Written
 from magic_committer.stores.memory import MemoryStore, Request
-from magic_committer.stores.memory_bucket import Bucket, OpenUpload
+from magic_committer.stores.memory_bucket import OpenUpload
 from tests.simulation.kinds import KINDS, RARE, WRITES, kind_of
 from tests.simulation.promises import Watch
 from tests.simulation.scheduler import Actor, Killed, Scheduler, Strand
@@ -228,7 +227,7 @@ class Injector:
         jobs = [job for job in truth.jobs.values() if job.state == "committing"]
         for upload_id, upload in self._stuck.items():
             if any(upload_id in job.accepted for job in jobs):
-                _reopen(truth.store._bucket, upload)
+                truth.store._bucket.uploads[upload.upload_id] = upload
                 truth.open.add(upload_id)
         self._stuck.clear()
         self._refused.clear()
@@ -355,10 +354,8 @@ class Injector:
     def _stick(self, request: Request) -> None:
         """The upload is in the server, and nobody sees it."""
         truth = self._watch.truth
-        bucket = truth.store._bucket
-        upload = bucket.uploads.get(request.upload_id)
+        upload = truth.store._bucket.uploads.pop(request.upload_id, None)
         if upload is not None:
-            bucket._close(upload)
             truth.open.discard(request.upload_id)
             self._stuck[request.upload_id] = upload
 
@@ -367,8 +364,7 @@ class Injector:
         spared = self._spared.pop(strand)
         if isinstance(answer, StoreError):
             return answer
-        for key, stored in spared.items():
-            self._watch.truth.store._bucket._store(key, stored)
+        self._watch.truth.store._bucket.objects.update(spared)
         return {**answer, **{key: answer_of("slow down", request) for key in spared}}
 
     def _stale(self, request: Request, answer: Any) -> Any:
@@ -420,12 +416,6 @@ class Injector:
 
 
 TARGETS = (*KINDS, *RARE, *RARE, *RARE, *RARE)
-
-
-def _reopen(bucket: Bucket, upload: OpenUpload) -> None:
-    bucket.uploads[upload.upload_id] = upload
-    bucket._upload_ids[upload.number] = upload.upload_id
-    insort(bucket._upload_order, (upload.key, upload.number))
 
 
 FAULTS_MAX = 3

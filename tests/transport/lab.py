@@ -23,6 +23,15 @@ LISTED = "<Key>k</Key><Size>1</Size><LastModified>2026-11-20T11:00:00.000Z</Last
 TRUNCATED = "<IsTruncated>true</IsTruncated>"
 
 
+def upload_rows(*rows: tuple[str, str]) -> str:
+    """Uploads as a listing shows them."""
+    return "".join(
+        f"<Upload><Key>{key}</Key><UploadId>{upload_id}</UploadId>"
+        "<Initiated>2026-11-22T10:00:00.000Z</Initiated></Upload>"
+        for key, upload_id in rows
+    )
+
+
 def complete(key: str, **more: Any) -> tuple[str, Ask]:
     """A Complete of one part, known by its key."""
     return key, CompleteUpload(key, "u", (PART,), **more)

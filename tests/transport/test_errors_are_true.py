@@ -17,7 +17,7 @@ from magic_committer import errors
 from magic_committer.options import S3Options
 from magic_committer.stores.base import FileSlice, PutPart, Written, many_of
 from magic_committer.stores.s3 import S3Store, retry
-from magic_committer.stores.s3.errors import READS, never_sent, translate
+from magic_committer.stores.s3.errors import READS
 from magic_committer.stores.s3.http import Cause, NoAnswer, Sent
 from tests.certificates import Authority
 from tests.servers import Reply, document, error
@@ -147,31 +147,6 @@ def test_a_way_that_does_not_exist_is_an_option_error(wrong: dict[str, str], nam
     options: dict[str, Any] = {"endpoint_url": NOBODY, "transport": named, **wrong}
     with pytest.raises(errors.OptionError):
         S3Store("b", S3Options(**options))
-
-
-CHECK = {
-    Cause.CONNECT: "endpoint_url", Cause.PROXY: "NO_PROXY", Cause.TLS: "scheme",
-    Cause.CERTIFICATE: "AWS_CA_BUNDLE", Cause.PROXY_CERTIFICATE: "AWS_CA_BUNDLE",
-    Cause.FULL: "ulimit -n",
-}  # fmt: skip
-
-
-OURS = (Cause.CREDENTIALS, Cause.PARAMETER, Cause.LARGE, Cause.BODY)  # no silence: below
-
-
-@pytest.mark.parametrize("cause", [one for one in Cause if one not in OURS])
-@pytest.mark.parametrize("sent", Sent)
-def test_every_failure_says_whether_it_was_sent(cause: Cause, sent: Sent) -> None:
-    """``sent`` is False for `Sent.NEVER` alone, and the text says where, why and what to check."""
-    failure = NoAnswer(cause, sent, "why", where="http://h:1")
-    told = translate(failure, "put", "b", "k", sent=not never_sent(failure))
-    assert isinstance(told, errors.Unanswered)
-    assert told.sent is (sent is not Sent.NEVER)
-    never = sent is Sent.NEVER
-    wanted = ["could not reach http://h:1: why"] if never else ["no answer: why"]
-    wanted += [CHECK.get(cause, "endpoint")] if never else []
-    assert [words for words in wanted if words not in str(told)] == []
-    assert ("Nothing was sent, so nothing took effect" in str(told)) is never
 
 
 Place = tuple[str, dict[str, str], str, str]

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +45,9 @@ class World(HurriedClock):
         signers = (botocore.auth, sys.modules.get("botocore.crt.auth"))  # the latter with awscrt
         for signer in filter(None, signers):
             patch.setattr(signer, "get_current_datetime", self._for_the_sdk)
-        kept, here = botocore.credentials.RefreshableCredentials, self
-
-        class Refreshable(kept):  # type: ignore[misc, valid-type]
-            def __init__(self, *args: Any, **more: Any) -> None:
-                super().__init__(*args, **{**more, "time_fetcher": lambda: here.moment})
-
-        patch.setattr(botocore.credentials, "RefreshableCredentials", Refreshable)
+        refreshed = botocore.credentials.RefreshableCredentials
+        refreshed = partial(refreshed, time_fetcher=lambda: self.moment)
+        patch.setattr(botocore.credentials, "RefreshableCredentials", refreshed)
 
     def now(self) -> float:
         return self.moment.timestamp()

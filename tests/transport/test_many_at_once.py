@@ -13,7 +13,16 @@ from magic_committer.stores import base
 from magic_committer.stores.s3 import S3Store
 from magic_committer.stores.s3.many import Window
 from tests.servers import Asked, Reply, document, error
-from tests.transport.lab import COMPLETED, DATED, LOST, TRUNCATED, Lab, at_once, complete
+from tests.transport.lab import (
+    COMPLETED,
+    DATED,
+    LOST,
+    TRUNCATED,
+    Lab,
+    at_once,
+    complete,
+    upload_rows,
+)
 
 pytestmark = pytest.mark.parametrize("transport", ["fast"], indirect=True)
 
@@ -75,15 +84,6 @@ def test_many_are_asked_and_told_as_the_verbs_are(lab: Lab, asked: base.Ask, rep
     third = len(sent) // 3
     assert sent[:third] == sent[third : 2 * third] == sent[2 * third :]
     assert third == 1 + (isinstance(asked, base.Head) and reply.status == 403)  # it is listed then
-
-
-def upload_rows(*rows: tuple[str, str]) -> str:
-    """Uploads as a listing shows them."""
-    return "".join(
-        f"<Upload><Key>{key}</Key><UploadId>{one}</UploadId>"
-        "<Initiated>2026-11-22T10:00:00.000Z</Initiated></Upload>"
-        for key, one in rows
-    )
 
 
 MORE = f"{TRUNCATED}<NextKeyMarker>k</NextKeyMarker><NextUploadIdMarker>u8</NextUploadIdMarker>"

@@ -194,7 +194,8 @@ def test_what_is_read_without_a_parser_is_what_a_parser_reads() -> None:
         assert isinstance(body, str)
         for _ in range(number % 4):
             at, end = sorted(draw.choices(range(len(body)), k=2))
-            piece = draw.choice([body[at:end], "", "<", ">", "&amp;", "]]>", "\0", "é", "<a/>"])
+            pieces = [body[at:end], "", "<", ">", "&amp;", "&#34;", "]]>", "\0", "é", "<a/>"]
+            piece = draw.choice([*pieces, "&quot;"])
             body = body[:at] + piece + body[at if len(piece) > 5 else end :]
         if answers._FLAT.fullmatch(body.encode()) is not None:
             quick += 1

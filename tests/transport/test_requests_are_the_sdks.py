@@ -19,7 +19,6 @@ from magic_committer.stores.s3.config import customer_key_headers, encryption_he
 from magic_committer.stores.s3.fast import Fast
 from magic_committer.stores.s3.http import HttpRequest, NoAnswer, origin_of
 from magic_committer.stores.s3.requests import OPERATIONS, Call, build
-from magic_committer.stores.s3.signing import Signer, stamp
 from magic_committer.stores.s3.via_boto3 import ViaBoto3
 from tests.servers import HurriedClock
 
@@ -239,44 +238,29 @@ def test_what_cannot_be_written_is_not_sent(parameters: dict[str, Any]) -> None:
     """A padded value, text that is not ASCII in a header, what XML cannot hold, a parameter that is
     not known: no request is built."""
     with pytest.raises(NoAnswer):
-        build(Call("put", "PutObject", "k", parameters), Fast("b", BASE, HurriedClock())._where[0])
+        build(Call("put", "PutObject", "k", parameters), Fast("b", BASE, HurriedClock())._there)
 
 
-def signed(signer: Signer, moment: datetime, secret: str) -> list[tuple[str, str]]:
-    """The headers of a request that was signed. A new signer's are the SDK's, as above."""
+def signed(moment: datetime, secret: str) -> list[tuple[str, str]]:
+    """The headers of a request that was signed."""
     made = HttpRequest("GET", origin_of(TLS), "/b/k", [("x-amz-meta-z", "1")])
     keys = signing.Credentials("AKIA", secret, f"token of {secret}")
-    signer.sign(made, signing.EMPTY_SHA256, keys, stamp(int(moment.timestamp())))
+    moment_said = signing.stamp(int(moment.timestamp()))
+    signing.sign(made, signing.EMPTY_SHA256, keys, "eu-north-1", moment_said)
     return made.headers
 
 
 def test_a_kept_key_is_that_of_the_day_and_of_the_secret() -> None:
-    """One signer signs as a new one does to the second around midnights, with secrets that change
-    every hour or back and forth, and on a clock that is set back or forth by days."""
-    signer, midnight = Signer("eu-north-1"), datetime(2026, 11, 23, tzinfo=UTC)
+    """A kept key signs as a new one does (which is the SDK's, as above) to the second around
+    midnights, with secrets that change every hour or back and forth, and on a clock that is set
+    back or forth by days."""
+    midnight = datetime(2026, 11, 23, tzinfo=UTC)
     rows = [(3600.0 * hour, f"secret {hour}") for hour in range(-2, 26)]
     rows += [(86400.0 * day + second, "one") for day in (0, 1) for second in (-2, -1, 0, 1, 2)]
     rows += [(60.0, secret) for secret in ("one", "two", "one", "one", "two")]
     rows += [(3600.0 * hours, "one") for hours in (0, 1, -1, 72, 0, -200, 24)]
-    for seconds, secret in rows:
-        asked = midnight + timedelta(seconds=seconds), secret
-        assert signed(signer, *asked) == signed(Signer("eu-north-1"), *asked), asked
-
-
-def test_a_key_that_another_thread_replaces_is_not_used() -> None:
-    """While credentials are replaced some threads still hold the old ones: each signs with its own,
-    also if another thread puts its key there between two steps."""
-    other = Signer("eu-north-1")
-    signed(other, MOMENT, "new")
-
-    class Replaced(Signer):
-        @property
-        def _kept(self) -> Any:
-            return other._kept
-
-        @_kept.setter
-        def _kept(self, _: Any) -> None:
-            pass
-
-    mine = signed(Signer("eu-north-1"), MOMENT, "old")
-    assert signed(Replaced("eu-north-1"), MOMENT, "old") == mine
+    asked = [(midnight + timedelta(seconds=seconds), secret) for seconds, secret in rows]
+    kept = [signed(*one) for one in asked]
+    for one, headers in zip(asked, kept, strict=True):
+        signing._key.cache_clear()
+        assert signed(*one) == headers, one

@@ -7,7 +7,7 @@ import hashlib
 import logging
 import pickle
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -43,24 +43,13 @@ ENVIRONMENT = {
 
 
 @pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def log(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> Callable[[], list[str]]:
     """All that is logged at DEBUG, formatted with its tracebacks, and its raw arguments: root, the
     SDK, the HTTP library."""
-    lines: list[str] = []
-
-    class Everything(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            text = logging.Formatter("%(name)s %(message)s").format(record)
-            lines.append(f"{text} {record.msg} {record.args!r}")
-
-    handler, root = Everything(logging.DEBUG), logging.getLogger()
     monkeypatch.setattr(redact, "_known", [set(), set()])
-    level = root.level
-    root.addHandler(handler)
-    root.setLevel(logging.DEBUG)
-    yield lines
-    root.setLevel(level)
-    root.removeHandler(handler)
+    caplog.set_level(logging.DEBUG)
+    form = logging.Formatter("%(name)s %(message)s").format
+    return lambda: [f"{form(one)} {one.msg} {one.args!r}" for one in caplog.records]
 
 
 def echo(asked: Asked) -> Reply:
@@ -102,7 +91,7 @@ def shown(texts: list[str]) -> list[str]:
 @pytest.mark.parametrize("source", ["options", "environment"])
 @pytest.mark.parametrize("signer", ["installed", "pure"])
 def test_no_secret_is_shown(
-    lab: Lab, log: list[str], script: Any, source: str, signer: str
+    lab: Lab, log: Callable[[], list[str]], script: Any, source: str, signer: str
 ) -> None:
     """No log line at DEBUG and no error shows a secret, in success, refusal and silence; from the
     options or from the environment; also where the store repeats what it was sent. Neither repr nor
@@ -122,11 +111,11 @@ def test_no_secret_is_shown(
     store = S3Store("b", options, clock=HurriedClock())
     texts += [*use(store), repr(store), str(vars(store)["_way"]), store.identity]
     assert shown(texts) == []
-    assert shown(log) == []
+    assert shown(lines := log()) == []
     assert lab.asked[0].headers["x-amz-security-token"] == TOKEN, "the secrets were used"
     if options.transport == "boto3":
-        assert signer != "pure" or any("CanonicalRequest" in line for line in log)
-        assert any(redact.HIDDEN in line for line in log), "there was something to hide"
+        assert signer != "pure" or any("CanonicalRequest" in line for line in lines)
+        assert any(redact.HIDDEN in line for line in lines), "there was something to hide"
 
 
 @pytest.mark.parametrize(

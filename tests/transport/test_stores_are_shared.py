@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -35,18 +34,6 @@ def test_stores_that_nobody_uses_are_closed(lab: Lab) -> None:
     assert connect("another", way(lab.url)) is not mine
     mine.put("k", b"x")
     once.put("k", b"x")
-
-
-def test_threads_may_want_more_stores_than_are_kept(lab: Lab) -> None:
-    """None is closed under a thread that uses it."""
-
-    def use(thread: int) -> None:
-        for number in range(STORES_MAX):
-            key = f"key-{(thread * 5 + number) % (2 * STORES_MAX)}"
-            connect("b", way(lab.url, access_key=key, retry_attempts_max=1)).put("k", b"x")
-
-    with ThreadPoolExecutor(6) as threads:
-        assert list(threads.map(use, range(6))) == [None] * 6
 
 
 def test_credentials_that_come_later_are_found(lab: Lab, no_credentials: Path) -> None:

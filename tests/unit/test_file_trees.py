@@ -28,7 +28,7 @@ from magic_committer.errors import (
 from magic_committer.runtime.components import new_id
 from magic_committer.runtime.threads import ThreadPool
 from magic_committer.stores.trees import dialects
-from magic_committer.stores.trees.base import FileTree, make_directories, walk
+from magic_committer.stores.trees.base import FileTree, make_directories, of_driver, walk
 from magic_committer.stores.trees.dialects import (  # fmt: skip
     GoogleTree,
     HdfsTree,
@@ -36,7 +36,7 @@ from magic_committer.stores.trees.dialects import (  # fmt: skip
     tree_for,
 )
 from magic_committer.stores.trees.disk import LocalTree
-from magic_committer.stores.trees.through_fsspec import FsspecTree, of_driver
+from magic_committer.stores.trees.through_fsspec import FsspecTree
 from magic_committer.stores.urls import REFUSED, local_path
 from tests import tree_stand_ins as stand_ins
 from tests.promises.hands import raises

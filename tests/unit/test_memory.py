@@ -149,15 +149,6 @@ def test_a_composite_checksum_is_the_parts() -> None:
     assert store.body("k") == b"xxx"
 
 
-def test_what_was_never_listed_takes_nothing_else_out() -> None:
-    """A signal may end a Create before the store lists its upload: to abort it hides no other."""
-    store = MemoryStore()
-    ended, other = store.start_upload("a"), store.start_upload("b")
-    store._bucket._upload_order.remove(store._bucket._upload_order[0])
-    store.abort_upload("a", ended)
-    assert [one.upload_id for one in uploads(store, "")] == [other]
-
-
 def test_times_are_the_clocks_whole_seconds() -> None:
     """Last-Modified and Date are cut to seconds; an upload's object is as old as its Create."""
     time = 1000.9

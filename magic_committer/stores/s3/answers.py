@@ -51,14 +51,12 @@ _PARTIAL = 206
 class Refused(Failure):
     """The store has answered with an error."""
 
+    cause, sent, where = None, Sent.ANSWERED, ""
     status: int
     code: str  # the status, where the answer has no document
-    message: str
+    why: str
     request_id: str = ""
     region: str = ""  # that it names
-
-    def __str__(self) -> str:
-        return self.message or self.code
 
 
 class _Strange(Exception):
@@ -115,11 +113,11 @@ _BEGINNING = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>\s*)?<[\w.-]")
 _FLAT = re.compile(
     rb"""\s*(?:<\?xml version=["']1\.0["'](?: encoding=["'](?i:utf-8)["'])? ?\?>\s*)?"""
     rb"""<(\w+)(?:[ ]xmlns="[^"<&]*")?>"""
-    rb"""((?:\s*<(\w+)>[ -%'-;=?-~]*</\3>)++)\s*</\1>\s*"""
+    rb"""((?:\s*<(\w+)>(?:[ -%'-;=?-~]++|&quot;|&#34;)*+</\3>)++)\s*</\1>\s*"""
 )
 _PAIR = re.compile(r"<(\w+)>([^<]*)</")
-"""A document of texts alone, in plain ASCII, as the answers to Create and Complete are. It is read
-without a parser, which takes thrice the time."""
+"""A document of texts alone, in plain ASCII but for the quotes of ETags, as the answers to Create
+and Complete are. It is read without a parser, which takes thrice the time."""
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _ZONE = re.compile(r"(?:GMT|UTC|Z|[+-]\d\d:?\d\d)$")
 
@@ -141,18 +139,15 @@ def read(operation: str, answer: Answer) -> Reply:
         reply = _read_document(wanted, answer) if wanted.root else _read_head(operation, answer)
         _demand(reply, wanted.needs)
     except _Strange as error:
-        raise _not_read(Cause.UNREADABLE, answer, str(error)) from None
+        raise NoAnswer(Cause.UNREADABLE, Sent.ANSWERED, str(error), status=answer.status) from None
     if answer.excess:
-        raise _not_read(Cause.LARGE, answer, f"it has {answer.excess}")
+        why = f"it has {answer.excess}"
+        raise NoAnswer(Cause.LARGE, Sent.ANSWERED, why, status=answer.status)
     try:
         reply["SeenAt"] = _seconds(answer.headers["date"])  # HTTP demands it
     except (KeyError, ValueError):
         reply["SeenAt"] = None
     return reply
-
-
-def _not_read(cause: Cause, answer: Answer, why: str) -> NoAnswer:
-    return NoAnswer(cause, Sent.ANSWERED, why, status=answer.status)
 
 
 # Heads --------------------------------------------------------------------------------------------
@@ -306,7 +301,8 @@ def _root(body: bytes) -> ElementTree.Element | None:
     never does."""
     if (flat := _FLAT.fullmatch(body)) is not None:
         made = ElementTree.Element(flat[1].decode())
-        for name, text in _PAIR.findall(flat[2].decode()):
+        texts = flat[2].decode().replace("&quot;", '"').replace("&#34;", '"')
+        for name, text in _PAIR.findall(texts):
             ElementTree.SubElement(made, name).text = text
         return made
     if not _BEGINNING.match(body):

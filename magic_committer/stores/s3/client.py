@@ -59,11 +59,13 @@ from magic_committer.stores.base import (
     ObjectSlice,
     Part,
     PartBody,
+    Put,
     PutPart,
     StoredObject,
     UploadInfo,
     UploadPage,
     Written,
+    delete_each,
     found_on,
     looked,
     working,
@@ -169,22 +171,14 @@ class S3Store:
 
         return (yield from looked(self, call.key, call, page, shows))[0]
 
-    def put(
-        self,
-        key: str,
-        body: bytes,
-        *,
-        metadata: Mapping[str, str] | None = None,
-        content_type: str | None = None,
-        if_none_match: bool = False,
-        if_match: str | None = None,
-    ) -> Written:
+    def put(self, key: str, body: bytes, **given: Any) -> Written:
+        asked = Put(key, body, **given)
         wanted = self._named(
             key,
-            Metadata=metadata or None,
-            ContentType=content_type,
-            IfNoneMatch="*" if if_none_match else None,
-            IfMatch=if_match,
+            Metadata=asked.metadata or None,
+            ContentType=asked.content_type,
+            IfNoneMatch="*" if asked.if_none_match else None,
+            IfMatch=asked.if_match,
             **self._encryption,
         )
         reply, attempts = self._ask(Call("put", "PutObject", key, wanted, bytes(body)))
@@ -198,11 +192,7 @@ class S3Store:
                 failed.update(self._delete_batch(batch))
             except (NotSupported, InvalidRequest):
                 # Some stores refuse the batch, because of its checksum or always (stores.md).
-                for key in batch:
-                    try:
-                        self.delete_one(key)
-                    except StoreError as error:
-                        failed[key] = error
+                failed.update(delete_each(self.delete_one, batch))
             except StoreError as error:  # the batch as a whole: it holds for each of its keys
                 failed.update(dict.fromkeys(batch, error))
         return failed
@@ -282,15 +272,9 @@ class S3Store:
         return CreatedUpload(reply["UploadId"], attempts)
 
     def put_part(
-        self,
-        key: str,
-        upload_id: str,
-        number: int,
-        body: PartBody | ObjectSlice,
-        *,
-        checksum: Checksum | None = None,
+        self, key: str, upload_id: str, number: int, body: PartBody | ObjectSlice, **given: Any
     ) -> Part:
-        asked = PutPart(key, upload_id, number, body, checksum)
+        asked = PutPart(key, upload_id, number, body, **given)
         del body
         return self._do(self._putting_part(asked))
 

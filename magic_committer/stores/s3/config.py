@@ -93,6 +93,7 @@ class PlainSettings:
         region: where the bucket is, as far as is known.
         signs_bodies, ca_bundle: the SDK's ``payload_signing_enabled`` and ``ca_bundle``; None: it
             says nothing.
+        credentials: what gives them; None: nothing is signed.
     """
 
     def __init__(self, bucket: str, options: S3Options) -> None:
@@ -105,10 +106,7 @@ class PlainSettings:
         if not _BUCKET.fullmatch(bucket) or bucket.endswith("--op-s3"):
             raise NotPlain("an access point, or no bucket's name")
         self._bucket = bucket
-        self._options = options
-        self._session: Any = None if self._are_all_variables() else core_session(options)
-        session = self._session
-        said = _of_environment() if session is None else _of_session(session, options)
+        session, said = _settings(options)
         for name in ("sigv4a_signing_region_set", "auth_scheme_preference"):
             if said[name]:
                 raise NotPlain(f"the SDK's configuration has {name}")
@@ -134,6 +132,7 @@ class PlainSettings:
         asked = s3.get("payload_signing_enabled")
         self.signs_bodies = None if asked is None else _truth(asked)
         self.ca_bundle = said["ca_bundle"]
+        self.credentials = None if options.anonymous else _credentials(options, session)
 
     def place(self, region: str) -> BucketPlace:
         """Where the bucket is, if it is in that region, by the SDK's rules for addressing. Raises
@@ -149,38 +148,39 @@ class PlainSettings:
             return BucketPlace(origin, f"{path}/{bucket}", region)
         return BucketPlace(origin_of(f"{parts.scheme}://{bucket}.{parts.netloc}"), path, region)
 
-    def _are_all_variables(self) -> bool:
-        options, variable = self._options, os.environ.get
-        in_environment = variable("AWS_ACCESS_KEY_ID") and variable("AWS_SECRET_ACCESS_KEY")
-        if not (options.anonymous or options.access_key is not None or in_environment):
-            return False
-        others = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CREDENTIAL_EXPIRATION")
-        if options.profile or any(map(variable, others)):
-            return False
-        files = (variable(name, usual) for name, usual in _FILES.items())
-        return not any(os.path.exists(os.path.expanduser(file)) for file in files)
 
-    def credentials(self) -> Callable[[], Credentials]:
-        """What gives credentials."""
-        options = self._options
-        if options.access_key is not None:
-            key = Credentials(options.access_key, options.secret_key or "", options.session_token)
-        elif self._session is not None:
-            return _asking(self._session)
-        else:
-            given = os.environ
-            token = given.get("AWS_SESSION_TOKEN") or given.get("AWS_SECURITY_TOKEN") or None
-            key = Credentials(given["AWS_ACCESS_KEY_ID"], given["AWS_SECRET_ACCESS_KEY"], token)
-        redact.know(*key)
-        return lambda: key
+def _credentials(options: S3Options, session: Any) -> Callable[[], Credentials]:
+    """What gives credentials: the options, the SDK's session if there is one, or variables."""
+    given = os.environ
+    if options.access_key is not None:
+        key = Credentials(options.access_key, options.secret_key or "", options.session_token)
+    elif session is not None:
+        return _asking(session)
+    else:
+        token = given.get("AWS_SESSION_TOKEN") or given.get("AWS_SECURITY_TOKEN") or None
+        key = Credentials(given["AWS_ACCESS_KEY_ID"], given["AWS_SECRET_ACCESS_KEY"], token)
+    redact.know(*key)
+    return lambda: key
 
 
-def _of_environment() -> dict[str, Any]:
+def _settings(options: S3Options) -> tuple[Any, dict[str, Any]]:
+    """The SDK's session, and what it says; None, where the environment's variables are all there
+    is, and what they say."""
     given = os.environ.get
+    keys = given("AWS_ACCESS_KEY_ID") and given("AWS_SECRET_ACCESS_KEY")
+    files = [os.path.expanduser(given(name, usual)) for name, usual in _FILES.items()]
+    if (
+        not (keys or options.anonymous or options.access_key is not None)
+        or (options.profile or given("AWS_PROFILE") or given("AWS_DEFAULT_PROFILE"))
+        or given("AWS_CREDENTIAL_EXPIRATION")
+        or any(map(os.path.exists, files))
+    ):
+        session = core_session(options)
+        return session, _of_session(session, options)
     found: dict[str, Any] = {name: given(variable) for name, variable in _VARIABLES.items()}
     found["s3"] = {"us_east_1_regional_endpoint": given("AWS_S3_US_EAST_1_REGIONAL_ENDPOINT")}
     found["endpoint_url"] = given("AWS_ENDPOINT_URL_S3") or given("AWS_ENDPOINT_URL")
-    return found
+    return None, found
 
 
 def _of_session(session: Any, options: S3Options) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Whichever way a request went, it was refused (`Refused`) or has no answer (`NoAn
 say which requests may be sent again (`retry`); the tables below say the rest. Stores differ in
 codes and agree in status (stores.md), so the status decides if the code is unknown.
 
-**A request counts as sent unless it is proven that it was not** (`never_sent`): callers take "not
+**A request counts as sent unless it is proven that it was not** (`Sent.NEVER`): callers take "not
 sent" for "took no effect".
 """
 
@@ -27,8 +27,8 @@ from magic_committer.errors import (
     WriteConflict,
 )
 from magic_committer.stores.s3.answers import Refused
-from magic_committer.stores.s3.http import Cause, Failure, NoAnswer, Sent
-from magic_committer.stores.s3.redact import redact_error, redacted
+from magic_committer.stores.s3.http import Cause, Failure, Sent
+from magic_committer.stores.s3.redact import redacted
 
 Kind = Literal["throttled", "transient", "skewed", "conflict", "final"]
 
@@ -57,8 +57,7 @@ IN_THE_WAY = frozenset((
     "XMinioObjectExistsAsDirectory",
 ))  # fmt: skip
 """From stores whose keys are paths of files: 409 or 400, although no other write is in progress."""
-REFUSED = frozenset(("InvalidObjectState", "QuotaExceeded"))
-"""A 403 that no policy can repair."""
+
 
 READS = frozenset(("get", "head", "list", "list_parts", "list_uploads", "get_lifecycle"))
 """Verbs that change nothing, with or without an answer."""
@@ -83,7 +82,13 @@ ACTIONS = {
 }
 """For each verb: the S3 action that a policy must allow (Service Authorization Reference)."""
 
-_CLASSES: Mapping[int | Kind | Cause, type[StoreError]] = {
+_CLASSES: Mapping[int | str | Cause, type[StoreError]] = {
+    **dict.fromkeys(DENIED, PermissionDenied),
+    "NoSuchBucket": BucketNotFound,
+    "InvalidObjectState": InvalidRequest,  # a 403 that no policy can repair
+    "QuotaExceeded": InvalidRequest,  # the same
+    401: PermissionDenied,
+    403: PermissionDenied,
     404: NotFound,
     412: PreconditionFailed,
     "conflict": WriteConflict,
@@ -94,8 +99,8 @@ _CLASSES: Mapping[int | Kind | Cause, type[StoreError]] = {
     Cause.LARGE: InvalidRequest,
     Cause.BODY: InvalidRequest,
 }
-"""For a refusal's status its class, or else for its kind; for a cause: `Unanswered` if it is not
-here."""
+"""The class of a refusal by its code, or else by its status or kind; of a cause: `Unanswered` if it
+is not here."""
 _FINAL = (
     Cause.CERTIFICATE,
     Cause.PROXY_CERTIFICATE,
@@ -113,7 +118,7 @@ _NOT_TLS = ("wrong version", "record layer failure", "packet length too long")
 
 def kind(error: Failure) -> Kind:
     """Whether the request may be tried again, and how."""
-    if isinstance(error, NoAnswer):
+    if error.cause is not None:
         return "final" if error.cause in _FINAL else "transient"
     status, code = error.status, error.code
     if code == "RequestTimeTooSkewed":
@@ -127,16 +132,10 @@ def kind(error: Failure) -> Kind:
     return "conflict" if conflict else "final"
 
 
-def never_sent(error: Failure) -> bool:
-    """Whether it is certain that this try did not reach the store: there was no connection to send
-    it on, or this machine refused it. False if that is not certain."""
-    return isinstance(error, NoAnswer) and error.sent is Sent.NEVER
-
-
 def nobody_there(error: Failure) -> bool:
     """Whether it looks as if no store listens: no connection, or one that was closed without a
     byte. Not so for a store that is silent."""
-    if not isinstance(error, NoAnswer) or error.cause in (Cause.FULL, Cause.TIME):
+    if error.cause in (None, Cause.FULL, Cause.TIME):
         return False
     closed = error.cause is Cause.BROKEN and error.sent is Sent.PERHAPS
     return closed or _unreached(error) != ""
@@ -145,13 +144,12 @@ def nobody_there(error: Failure) -> bool:
 def not_tls(error: Failure) -> bool:
     """Whether what listens does not speak TLS, where TLS was wanted."""
     said = str(error).lower().replace("_", " ")
-    of_tls = isinstance(error, NoAnswer) and error.cause is Cause.TLS
-    return of_tls and any(words in said for words in _NOT_TLS)
+    return error.cause is Cause.TLS and any(words in said for words in _NOT_TLS)
 
 
 def reason(error: Failure) -> str:
     """Why a try failed, in a phrase without secrets."""
-    if isinstance(error, Refused):
+    if error.cause is None:
         return f"{error.status} {error.code}"
     return ": ".join(_said(error, error.status, ""))
 
@@ -174,7 +172,9 @@ def translate(
     trail = [f"request {request_id}"] if request_id else []
     trail += [f"{'sent' if sent else 'tried'} {attempts} times"] if attempts > 1 else []
     message = ": ".join(parts) + (f" ({', '.join(trail)})" if trail else "")
-    redact_error(error)
+    # A store may have repeated a header in its answer.
+    error.args = tuple(redacted(arg) if isinstance(arg, str) else arg for arg in error.args)
+    error.why = redacted(error.why)
     built = cls(
         message,
         operation=operation,
@@ -201,16 +201,16 @@ def _said(error: Failure, status: int, code: str) -> Iterator[str]:
     if unreached := _unreached(error):
         yield redacted(f"could not reach {unreached}: {error}")
         return
-    yield "not sent" if never_sent(error) else f"{status or 'no answer'} {code}".strip()
-    text = error.message if isinstance(error, Refused) else str(error)
-    said = redacted(text)[:SERVER_MESSAGE_CHARS_MAX].rstrip(". ")
+    never = error.sent is Sent.NEVER
+    yield "not sent" if never else f"{status or 'no answer'} {code}".strip()
+    said = redacted(error.why)[:SERVER_MESSAGE_CHARS_MAX].rstrip(". ")
     if said and said != code:
         yield said
 
 
 def _unreached(error: Failure) -> str:
     """What there was no way to, so that it is certain that nothing was sent; "": nothing."""
-    return error.where if isinstance(error, NoAnswer) and error.sent is Sent.NEVER else ""
+    return error.where if error.sent is Sent.NEVER else ""
 
 
 def per_key(code: str, message: str, bucket: str, key: str, attempts: int) -> StoreError:
@@ -221,19 +221,12 @@ def per_key(code: str, message: str, bucket: str, key: str, attempts: int) -> St
 
 
 def _class(error: Failure) -> type[StoreError]:
-    if isinstance(error, NoAnswer):
+    if error.cause is not None:
         return _CLASSES.get(error.cause, Unanswered)
-    if error.code in REFUSED:
-        return InvalidRequest
-    if error.status in (401, 403) or error.code in DENIED:
-        return PermissionDenied
-    if error.code == "NoSuchBucket":
-        return BucketNotFound
-    found = _CLASSES.get(error.status) or _CLASSES.get(kind(error))
-    if found is not None:
-        return found
+    named = (error.code, error.status, kind(error))
     unsupported = error.code in UNSUPPORTED or error.status in (405, 501)
-    return NotSupported if unsupported else InvalidRequest
+    usual = NotSupported if unsupported else InvalidRequest
+    return next((_CLASSES[one] for one in named if one in _CLASSES), usual)
 
 
 def _hint(
@@ -247,12 +240,11 @@ def _hint(
         effect = "It may have taken effect; it may be repeated as it is"
     else:
         effect = "It may have taken effect; look before you repeat it"
-    if isinstance(error, NoAnswer):
+    if error.cause is not None:
         if cls is Unanswered:
             return f"{effect}. {_HINTS.get(error.cause, _CONNECTION_HINT)}"
         return _HINTS.get(error.cause, "")
-    told = _HINTS.get(code or status)
-    if told is not None:
+    if (told := _HINTS.get(code or status)) is not None:
         return told
     if cls is PermissionDenied:
         action = ACTIONS.get(operation, "the action")

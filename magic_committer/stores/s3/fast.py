@@ -33,40 +33,32 @@ from magic_committer.stores.s3.requests import (
     build,
     sha256_of,
 )
-from magic_committer.stores.s3.signing import UNSIGNED_PAYLOAD, Signer, stamp
+from magic_committer.stores.s3.signing import UNSIGNED_PAYLOAD, sign, stamp
 
 _MOVED = frozenset((301, 307, 400))
 """Statuses with which S3 may say where a bucket is (S3 API, "Redirecting requests")."""
 _CHECKSUMS = frozenset(CHECKSUM_FIELDS.values())
 
 
-class Fast:
+class Fast(PlainSettings):
     """Sends the requests of one bucket. Safe for many threads, and after a fork. Raises as
     `PlainSettings`."""
 
     def __init__(self, bucket: str, options: S3Options, clock: Clock) -> None:
-        settings = PlainSettings(bucket, options)
-        self.endpoint = settings.endpoint
-        self.http = Http(network_for(options, self.endpoint, settings.ca_bundle))
+        super().__init__(bucket, options)
+        self.http = Http(network_for(options, self.endpoint, self.ca_bundle))
         self._clock = clock
-        self._signs_bodies = settings.signs_bodies
-        self._credentials = None if options.anonymous else settings.credentials()
-        self._place = settings.place
-        self._go_to(settings.region)
+        self._there = self.place(self.region)
         self._agent = (
             f"magic-committer/{__version__} python/{platform.python_version()} {sys.platform}"
             f" {options.user_agent}".strip()
         )
 
-    def _go_to(self, region: str) -> None:
-        self._where = (self._place(region), Signer(region))
-        self.region = region
-
     @property
     def has_credentials(self) -> bool:
         """Whether there is something to sign with, or nothing is signed."""
         try:
-            return self._credentials is None or self._credentials() is not None
+            return self.credentials is None or self.credentials() is not None
         except NoAnswer as error:
             return error.cause is not Cause.CREDENTIALS
 
@@ -76,12 +68,13 @@ class Fast:
 
     def request(self, call: Call) -> HttpRequest:
         """Write and sign a request. Raises `NoAnswer`: it cannot be."""
-        place, signer = self._where
+        place = self._there
         made = build(call, place)
         made.headers.append(("User-Agent", self._agent))
-        if self._credentials is not None:
+        if self.credentials is not None:
             payload = sha256_of(made.body) if self._signs(call, place) else UNSIGNED_PAYLOAD
-            signer.sign(made, payload, self._credentials(), stamp(int(self._clock.now())))
+            moment = stamp(int(self._clock.now()))
+            sign(made, payload, self.credentials(), place.region, moment)
         return made
 
     def moves(self, error: Refused, region: str) -> bool:
@@ -91,9 +84,10 @@ class Fast:
             return False
         if error.region != self.region:  # else another request has moved us
             try:
-                self._go_to(error.region)
+                self._there = self.place(error.region)
             except NotPlain:  # nobody here knows that region's endpoint: the refusal stands
                 return False
+            self.region = error.region
         return True
 
     def _signs(self, call: Call, place: BucketPlace) -> bool:
@@ -101,8 +95,8 @@ class Fast:
         over plain HTTP, where nothing else shows that they were changed on the way; over TLS those
         without a checksum, which the store would check. What the SDK's configuration says comes
         first."""
-        if self._signs_bodies is not None:
-            return self._signs_bodies
+        if self.signs_bodies is not None:
+            return self.signs_bodies
         if call.operation != "UploadPart":
             return True
         return place.origin.scheme != "https" or _CHECKSUMS.isdisjoint(call.parameters)

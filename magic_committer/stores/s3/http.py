@@ -120,9 +120,16 @@ _CODES = {Cause.LARGE: "TooLarge", Cause.BODY: "IncompleteBody"}
 class Failure(Exception):
     """Why a request has not succeeded: `NoAnswer`, or the store's refusal."""
 
+    cause: Cause | None  # why there is no answer; None: it is the store's
+    sent: Sent
+    why: str  # in words; of a `NoAnswer` without secrets
+    where: str  # the scheme, host and port of what was not reached
     status: int  # of the answer, as far as there was one
     code: str
-    request_id: str
+    request_id: str = ""
+
+    def __str__(self) -> str:
+        return self.why or self.code
 
 
 @dataclass(eq=False)
@@ -131,17 +138,12 @@ class NoAnswer(Failure):
 
     cause: Cause
     sent: Sent
-    why: str  # in words, without secrets
-    where: str = ""  # the scheme, host and port of what was not reached
+    why: str
+    where: str = ""
     status: int = 0
-    request_id: str = ""
 
-    def __str__(self) -> str:
-        return self.why
-
-    @property
-    def code(self) -> str:  # type: ignore[override]
-        return _CODES.get(self.cause, "")
+    def __post_init__(self) -> None:
+        self.code = _CODES.get(self.cause, "")
 
 
 def unwritten(why: str) -> NoAnswer:
@@ -318,7 +320,7 @@ class _Reading:
         self._bodiless = method in ("HEAD", "CONNECT")
         self._bytes_max = bytes_max
         self._bytes = self.head_bytes = 0
-        self._said: list[tuple[bytes, bytes]] = []
+
         self._pieces: list[bytes] = []
         self._goes_on = False
         self._answer = Answer(0, {}, b"")
@@ -371,7 +373,8 @@ class _Reading:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.in_head:  # else it is of another answer, or behind the chunks
-            self._said.append((name, value))
+            headers, named, text = self._answer.headers, _named(name), value.decode("latin-1")
+            headers[named] = f"{headers[named]}, {text}" if named in headers else text
 
     def on_headers_complete(self) -> None:
         if self.ended:
@@ -382,14 +385,11 @@ class _Reading:
         if version not in ("1.1", "1.0") or not 100 <= status <= 599:
             raise ValueError(f"HTTP/{version} {status}")
         if status < 200:  # what comes next is the answer
-            self._said.clear()
+            answer.headers.clear()
             return
         self.in_head = False
         self._goes_on = parser.should_keep_alive()
         headers = answer.headers
-        for said, value in self._said:
-            name, text = _named(said), value.decode("latin-1")
-            headers[name] = f"{headers[name]}, {text}" if name in headers else text
         if self._bodiless:  # of which the parser does not know: it waits for the server's end
             kept = headers.get("connection", "").lower()
             self._goes_on = "close" not in kept and (version == "1.1" or "keep-alive" in kept)
@@ -512,15 +512,14 @@ class Connection:
     """
 
     __slots__ = (
-        "__weakref__", "_fails", "_given", "_network", "_selector", "_since", "_waits_for",
-        "flight", "is_open", "number", "origin", "sock", "wanted", "watched",
+        "__weakref__", "_fails", "_given", "_network", "_since", "flight", "is_open", "number",
+        "origin", "sock", "wanted", "watched",
     )  # fmt: skip
 
     def __init__(self, network: Network, origin: Origin) -> None:
         self._network = network
         self.origin = origin
-        self._selector: selectors.BaseSelector | None = None
-        self._given = self._waits_for = self.wanted = self.number = 0
+        self._given = self.wanted = self.number = 0
         self._fails: Cause | None = None  # while it opens: what it is if the present step fails
         self._since = 0.0
         self.sock: socket.socket | _Tls | None = None
@@ -546,21 +545,13 @@ class Connection:
     def wait(self, wanted: int, seconds: float = SLICE_SECONDS) -> int:
         """Wait until the socket is ready. Gives for what; 0: for nothing in that time."""
         assert self.sock is not None
-        if self._selector is None:
-            self._selector = _Selector()
-            self._selector.register(self.sock.fileno(), wanted)
-        elif wanted != self._waits_for:
-            self._selector.modify(self.sock.fileno(), wanted)
-        self._waits_for = wanted
-        ready = self._selector.select(seconds)
-        return ready[0][1] if ready else 0
+        with _Selector() as selector:
+            selector.register(self.sock.fileno(), wanted)
+            return next((ready for _, ready in selector.select(seconds)), 0)
 
     def close(self) -> None:
         """Close it, of which the server hears nothing in a forked child. Repeatable."""
         self.is_open = False
-        if self._selector is not None:
-            self._selector.close()
-            self._selector = None
         sock, self.sock = self.sock, None
         if sock is not None:
             sock.close()

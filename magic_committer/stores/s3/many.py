@@ -109,6 +109,7 @@ class Loop(Http, Generic[T]):
         self._clock = clock
         self._in_flight = max(1, in_flight)
         self._window = Window(self._in_flight)
+        self.answered = self._window.answered
         try:
             self._selector: selectors.BaseSelector = selectors.DefaultSelector()
         except OSError:  # there is no descriptor left: this one needs none
@@ -188,10 +189,6 @@ class Loop(Http, Generic[T]):
         if self.leaves:
             raise unwritten("nobody waits for its answer")
         return super().take(origin) if self._idle.get(origin) else self._http.take(origin)
-
-    def answered(self, status: int) -> None:
-        """Note what came of a request, as `Window.answered`."""
-        self._window.answered(status)
 
     def give_back(self, connection: Connection) -> None:
         if connection.is_open:

@@ -77,14 +77,6 @@ def redacted(text: str) -> str:
     return text
 
 
-def redact_error(error: Exception) -> None:
-    """Remove secrets from a failure, in place: a store may have repeated a header in its answer."""
-    error.args = tuple(redacted(arg) if isinstance(arg, str) else arg for arg in error.args)
-    for name in ("why", "message"):
-        if hasattr(error, name):
-            setattr(error, name, redacted(getattr(error, name)))
-
-
 class _Filter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()

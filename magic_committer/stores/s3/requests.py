@@ -166,8 +166,7 @@ def delete_document(wanted: Parameters) -> bytes:
     rows = "".join(
         [f"<Object><Key>{_escaped('Key', one['Key'])}</Key></Object>" for one in wanted["Objects"]]
     )
-    quiet = "<Quiet>true</Quiet>" if wanted.get("Quiet") else ""
-    return f'<Delete xmlns="{_NAMESPACE}">{rows}{quiet}</Delete>'.encode()
+    return f'<Delete xmlns="{_NAMESPACE}">{rows}<Quiet>true</Quiet></Delete>'.encode()
 
 
 def sha256_of(body: bytes | PartBody) -> str:

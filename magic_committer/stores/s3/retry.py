@@ -32,15 +32,8 @@ from magic_committer.options import S3Options
 from magic_committer.runtime.components import Clock
 from magic_committer.runtime.threads import SLICE_SECONDS, Kind, Patience, errand, patience
 from magic_committer.stores.s3.answers import Refused, Reply, read
-from magic_committer.stores.s3.errors import (
-    kind,
-    never_sent,
-    nobody_there,
-    not_tls,
-    reason,
-    translate,
-)
-from magic_committer.stores.s3.http import Deadline, Failure, Waits
+from magic_committer.stores.s3.errors import kind, nobody_there, not_tls, reason, translate
+from magic_committer.stores.s3.http import Deadline, Failure, Sent, Waits
 from magic_committer.stores.s3.requests import Call
 
 if TYPE_CHECKING:
@@ -73,9 +66,7 @@ _log = logging.getLogger("magic_committer")
 
 def seconds_max(options: S3Options, now: Patience | None) -> float:
     """For how many seconds a request is tried now, and its phase accepts silence."""
-    if now is None:
-        return options.retry_seconds_max
-    phase = now.kind
+    phase = None if now is None else now.kind
     if phase is Kind.DECIDED:
         return options.decided_seconds_max
     if phase is Kind.CLEANING:
@@ -134,7 +125,7 @@ class Attempts:
                 reply = read(self._call.operation, answer)
             except Failure as error:
                 if over is not None:
-                    over.answered(error.status if isinstance(error, Refused) else 0)
+                    over.answered(error.status if error.cause is None else 0)
                 # No variable keeps what is raised: it would keep itself by its traceback, and the
                 # body.
                 wait = self._wait_after(error, region)
@@ -164,7 +155,7 @@ class Attempts:
             self._moved = True
             self._count -= 1
             return 0.0
-        self._sent = self._sent or not never_sent(error)
+        self._sent = self._sent or error.sent is not Sent.NEVER
         found = kind(error)
         if error.status:
             _met.add(self._way.endpoint)

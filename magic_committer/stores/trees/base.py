@@ -16,12 +16,14 @@ success (a rename that took effect and failed), so a caller looks before it beli
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Literal, NamedTuple, Protocol
+from functools import wraps
+from typing import Any, BinaryIO, Literal, NamedTuple, Protocol, TypeVar, cast
 
 from magic_committer.errors import (
     InvalidRequest,
+    MagicError,
     NotFound,
     NotSupported,
     PermissionDenied,
@@ -183,12 +185,13 @@ def walk(tree: FileTree, directory: str) -> Iterator[TreeEntry]:
                 waiting.append(entry.path)
 
 
-# What a file system says (an OSError), as the library's errors ------------------------------------
+# What a file system says, as the library's errors -------------------------------------------------
 #
 # The classes are those of stores, because the callers act alike: a missing file is `NotFound`, a
 # file that is there is `PreconditionFailed`, and what nobody can tell is `Unanswered`.
 
 
+NOT_THERE = (FileNotFoundError, NotADirectoryError)
 _FINAL = {
     errno.ENAMETOOLONG: "the name is too long for this file system",
     errno.EISDIR: "there is a directory",
@@ -203,41 +206,86 @@ _HINTS = {
     errno.EMFILE: "Close files, or raise the limit: ulimit -n 4096",
     errno.EXDEV: "Mount nothing inside the destination",
 }
+_OF_STATUS: Mapping[int, type[StoreError]] = {
+    401: PermissionDenied,
+    403: PermissionDenied,
+    404: NotFound,
+    409: PreconditionFailed,
+    412: PreconditionFailed,
+    501: NotSupported,
+}
 
 
-def translated(error: OSError, operation: str, url: str, path: str) -> StoreError:
+def translated(error: Exception, operation: str, url: str, path: str) -> StoreError:
     """The library's error for what a file system said, when it was asked a verb of the port."""
+    if not isinstance(error, OSError):
+        return of_driver(error, operation, url, path)
     kind: type[StoreError] = Unanswered
-    told = error.strerror or str(error) or type(error).__name__
+    number, told = error.errno or 0, error.strerror or str(error) or type(error).__name__
+    if error.errno is None and told.startswith("Forbidden"):  # as gcsfs says it
+        number = errno.EACCES
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         kind = NotFound
     elif isinstance(error, FileExistsError):
         kind = PreconditionFailed
-    elif isinstance(error, PermissionError):
+    elif isinstance(error, PermissionError) or number == errno.EACCES:
         kind = PermissionDenied
-    elif error.errno in (errno.ENOTSUP, errno.ENOSYS):
+    elif number in (errno.ENOTSUP, errno.ENOSYS):
         kind = NotSupported
-    elif isinstance(error, IsADirectoryError) or error.errno in _FINAL:
-        kind, told = InvalidRequest, _FINAL.get(error.errno or errno.EISDIR, told)
-    return kind(
-        f"{operation} of {url}{path}: {told}",
-        operation=operation,
-        bucket=url,
-        key=path,
-        code=errno.errorcode.get(error.errno or 0, type(error).__name__),
-        hint=_HINTS.get(error.errno or 0, ""),
-    )
+    elif isinstance(error, IsADirectoryError) or number in _FINAL:
+        kind, told = InvalidRequest, _FINAL.get(number or errno.EISDIR, told)
+    code, hint = errno.errorcode.get(number, type(error).__name__), _HINTS.get(number, "")
+    message = f"{operation} of {url}{path}: {told}"
+    return kind(message, operation=operation, bucket=url, key=path, code=code, hint=hint)
+
+
+def of_driver(error: Exception, operation: str, url: str, path: str) -> StoreError:
+    """`translated`, for what a driver raised: by the status of HTTP in its ``status_code``,
+    ``status`` or ``code``. Pure."""
+    said = [str(getattr(error, name, "")) for name in ("status_code", "status", "code")]
+    status = next((int(one) for one in said if one.isdecimal() and int(one)), 0)
+    refused = 400 <= status < 500 and status not in (408, 429)
+    kind = _OF_STATUS.get(status, InvalidRequest if refused else Unanswered)
+    if not status and isinstance(error, NotImplementedError):
+        kind = NotSupported
+    code = type(error).__name__
+    message = f"{operation} of {url}{path}: {code}: {error}"
+    return kind(message, operation=operation, bucket=url, key=path, status=status, code=code)
 
 
 class telling(NamedTuple):
-    """Translate every OSError of the block. An error that is translated already goes on."""
+    """Translate every OSError of the block, or all that ``raises`` names. An error that is
+    translated already goes on."""
 
     operation: str
     url: str
     path: str
+    raises: type[Exception] = OSError
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError) and not isinstance(error, StoreError):
-            raise translated(error, *self) from error
+        if isinstance(error, self.raises) and not isinstance(error, MagicError):
+            raise translated(error, self.operation, self.url, self.path) from error
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def verb(operation: str) -> Callable[[F], F]:
+    """Make a method a verb of the port: what it raises of its tree's ``raises`` is translated, as
+    by `telling`, which takes longer than a look at a disk."""
+
+    def decorate(method: F) -> F:
+        @wraps(method)
+        def asked(tree: Any, path: str, *more: Any, **named: Any) -> Any:
+            try:
+                return method(tree, path, *more, **named)
+            except MagicError:
+                raise
+            except tree.raises as error:
+                raise translated(error, operation, tree.url, path) from error
+
+        return cast("F", asked)
+
+    return decorate

@@ -23,9 +23,9 @@ from types import GeneratorType
 from typing import Any, BinaryIO, ClassVar, NoReturn, cast
 
 from magic_committer.errors import OptionError
-from magic_committer.stores.trees.base import FileTree, TreePromises
+from magic_committer.stores.trees.base import FileTree, TreePromises, of_driver
 from magic_committer.stores.trees.disk import LocalTree
-from magic_committer.stores.trees.through_fsspec import FsspecTree, Info, is_there, of_driver
+from magic_committer.stores.trees.through_fsspec import FsspecTree, Info, is_there
 from magic_committer.stores.urls import host_and_path, local_path, tree_url
 
 SESSIONS_MAX = 8
@@ -44,7 +44,6 @@ class SftpSessions:
         self._lock = threading.Lock()
         self._sessions = [_Session(fs.ftp)]
         self._max = SESSIONS_MAX
-        self._turns = 0
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_"):
@@ -69,7 +68,8 @@ class SftpSessions:
                 self._connect()
             self._sessions = [session for session in self._sessions if not session.broken]
             for session in self._sessions:
-                if session.is_free():
+                if session._lock.acquire(blocking=False):  # nobody uses it at this moment
+                    session._lock.release()
                     return session
             if len(self._sessions) < self._max:
                 try:
@@ -79,8 +79,8 @@ class SftpSessions:
                     if not self._sessions:
                         raise
                     self._max = len(self._sessions)  # the server allows no more
-            self._turns += 1
-            return self._sessions[self._turns % len(self._sessions)]
+            self._sessions.append(self._sessions.pop(0))
+            return self._sessions[-1]
 
     def _connect(self) -> None:
         self._fs.client.close()
@@ -99,13 +99,6 @@ class _Session:
         self.client = client
         self.broken = False
         self._lock = threading.RLock()
-
-    def is_free(self) -> bool:
-        """Whether nobody uses it at this moment."""
-        if not self._lock.acquire(blocking=False):
-            return False
-        self._lock.release()
-        return True
 
     def told(self, verb: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """Ask something, alone. Its answer asks no more while it is read."""
@@ -164,20 +157,17 @@ class SessionFile:
 #
 # * A package may take a protocol over in fsspec's own table, as sshfs and hdfs-native do. So each
 #   dialect names the class that it was written for, and no other is taken.
-# * paramiko's client is for one thread (`SftpSessions`).
+
 # * OpenSSH's sftp-server answers SSH_FXP_RENAME by ``link`` and ``unlink``, which fails if the name
 #   is taken, and by a look and a rename where the disk has no links. So a create is a
 #   hardlink@openssh.com, and where there are no links it fails. It says "Failure", whatever the
 #   reason: so a failure is followed by a look.
 # * pyarrow's HDFS cannot be used: its move deletes a file at the target and goes on, and its
 #   streams overwrite. hdfs-native gives the NameNode's own answers. It tells no inode, so no etag.
-# * webhdfs of fsspec cannot either: it forgets what a rename answered, and takes a DataNode's error
-#   for the bytes of a file.
+
 # * gcsfs sends the condition for ``mode="create"``, and gives 412 as FileExistsError. Its own
 #   ``mv`` falls back to a copy and a delete and tells nobody: so ``moveTo`` is called here. An etag
-#   of the content is the same for two files of the same bytes, which does no harm. 403 is an
-#   OSError without a number.
-# * adlfs (2026.8) starts a copy, does not wait for it, and deletes the source.
+#   of the content is the same for two files of the same bytes, which does no harm.
 
 
 class MemoryTree(FsspecTree):
@@ -214,8 +204,7 @@ class MemoryTree(FsspecTree):
 
 
 class SftpTree(FsspecTree):
-    """OpenSSH's rules, by paramiko. The server often says "Failure", whatever the reason: so a
-    failure is followed by a look."""
+    """OpenSSH's rules, by paramiko."""
 
     driver = "fsspec.implementations.sftp:SFTPFileSystem"
     package = "paramiko"
@@ -316,11 +305,6 @@ class GoogleTree(FsspecTree):
 
     def _replace(self, source: str, target: str) -> None:
         self._move(source, target)
-
-    def _numbered(self, error: OSError) -> OSError:
-        if error.errno is None and str(error).startswith("Forbidden"):
-            return PermissionError(errno.EACCES, str(error))
-        return error
 
     def _etag(self, info: Info) -> str:
         return str(info.get("md5Hash") or info.get("crc32c") or "")

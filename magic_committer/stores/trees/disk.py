@@ -20,7 +20,7 @@ import os
 import re
 import stat as modes
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO, cast
 from urllib.parse import quote
@@ -31,15 +31,15 @@ from magic_committer.errors import InvalidRequest, NotSupported
 from magic_committer.hadoop.paths import once
 from magic_committer.stores.base import FileSlice
 from magic_committer.stores.trees.base import (
+    NOT_THERE,
     EntryKind,
     MarkedFile,
     TreeEntry,
     TreePromises,
     telling,
-    translated,
+    verb,
 )
 
-NOT_THERE = (FileNotFoundError, NotADirectoryError)
 NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 """Not blocking: the open of a FIFO would wait for a writer."""
 SYNC_EACH_MAX = 32
@@ -59,12 +59,11 @@ _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 class LocalTree:
     """A directory of this machine, by its absolute path. It need not exist yet."""
 
+    raises = OSError
+
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = os.fspath(root).rstrip("/")
         self.url = f"file://{quote(self._root)}/"
-
-    def __repr__(self) -> str:
-        return f"LocalTree({self._root!r})"
 
     @once
     def promises(self) -> TreePromises:
@@ -101,33 +100,35 @@ class LocalTree:
                 with suppress(PermissionError):  # it may be written to, and not be read
                     sync(directory)
 
+    @verb("stat")
     def stat(self, path: str) -> TreeEntry | None:
         try:
             return _entry(path, os.lstat(f"{self._root}/{path}"))  # the root itself may be a link
         except NOT_THERE:
             return None
-        except OSError as error:
-            raise translated(error, "stat", self.url, path) from error
 
     def list(self, directory: str) -> Iterator[TreeEntry]:
         prefix = f"{directory}/" if directory else ""
-        try:
-            with os.scandir(self.at(directory)) as scan:
-                for child in scan:
-                    try:
-                        seen = child.stat(follow_symlinks=False)
-                    except FileNotFoundError:  # removed meanwhile
-                        continue
-                    yield _entry(prefix + child.name, seen)
-        except NOT_THERE:
-            return
-        except OSError as error:
-            raise translated(error, "list", self.url, directory) from error
+        told = telling("list", self.url, directory)
+        with told, suppress(*NOT_THERE), os.scandir(self.at(directory)) as scan:
+            for child in scan:
+                try:
+                    seen = child.stat(follow_symlinks=False)
+                except FileNotFoundError:  # removed meanwhile
+                    continue
+                yield _entry(prefix + child.name, seen)
 
+    @verb("read")
     def look(self, path: str, bytes_max: int | None = None, *, marked: bool) -> MarkedFile | None:
-        descriptor = -1
         try:
             descriptor = os.open(f"{self._root}/{path}", os.O_RDONLY | NO_LINK)
+        except NOT_THERE:
+            return None
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise InvalidRequest("it is a link", code="NoFile") from error
+            raise
+        try:
             seen = _entry(path, os.fstat(descriptor))
             if seen.kind == "directory":
                 return None
@@ -136,109 +137,89 @@ class LocalTree:
             wanted = bytes_max is not None and seen.size <= bytes_max
             body = b"".join(_pieces(descriptor, 0, seen.size)) if wanted else b""
             return MarkedFile(seen, mark_of(descriptor), body)
-        except NOT_THERE:
-            return None
-        except OSError as error:
-            if error.errno == errno.ELOOP:
-                raise InvalidRequest("it is a link", code="NoFile") from error
-            raise translated(error, "read", self.url, path) from error
         finally:
-            if descriptor >= 0:
-                os.close(descriptor)
+            os.close(descriptor)
 
-    def make(self, path: str, mark: Mapping[str, Any] | None, body: bytes) -> TreeEntry:
-        return self.make_of(path, mark, (body,) if body else ())
-
-    def make_of(
-        self, path: str, mark: Mapping[str, Any] | None, pieces: Iterable[Any]
-    ) -> TreeEntry:
-        """`make` of bytes, or of ranges of open files."""
-        descriptor = -1
+    @verb("create")
+    def make(self, path: str, mark: Mapping[str, Any] | None, body: Any) -> TreeEntry:
+        """See `FileTree.make`. ``body``: bytes, or a list of ranges of open files."""
+        descriptor = os.open(f"{self._root}/{path}", _NEW, 0o666)
         try:
-            descriptor = os.open(f"{self._root}/{path}", _NEW, 0o666)
             end = 0
-            for piece in pieces:
+            for piece in [body] if isinstance(body, bytes) else body:
                 end += write_at(descriptor, piece, end)
             if mark is not None:
                 set_mark(descriptor, mark)
             return _entry(path, os.fstat(descriptor))
-        except OSError as error:
-            raise translated(error, "create", self.url, path) from error
         finally:
-            if descriptor >= 0:
-                os.close(descriptor)
-
-    def reader(self, path: str) -> BinaryIO:
-        with telling("read", self.url, path):
-            descriptor = os.open(self.at(path), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-            if modes.S_ISREG(os.fstat(descriptor).st_mode):
-                return open(descriptor, "rb")
             os.close(descriptor)
+
+    @verb("read")
+    def reader(self, path: str) -> BinaryIO:
+        descriptor = os.open(self.at(path), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        if modes.S_ISREG(os.fstat(descriptor).st_mode):
+            return open(descriptor, "rb")
+        os.close(descriptor)
         raise InvalidRequest(
             f"{self.url}{path} is no ordinary file",
             operation="read", bucket=self.url, key=path, code="NoFile",
         )  # fmt: skip
 
+    @verb("open")
     def open(self, path: str) -> BinaryIO:
-        with telling("open", self.url, path):
-            # Not buffered: a forked child would write what its copy of the buffer holds.
-            return cast("BinaryIO", open(os.open(self.at(path), _NEW, 0o666), "wb", 0))
+        # Not buffered: a forked child would write what its copy of the buffer holds.
+        return cast("BinaryIO", open(os.open(self.at(path), _NEW, 0o666), "wb", 0))
 
+    @verb("rename")
     def rename(self, source: str, target: str, *, replace: bool = True) -> None:
-        try:
-            move(f"{self._root}/{source}", f"{self._root}/{target}", exclusive=not replace)
-        except OSError as error:
-            raise translated(error, "rename", self.url, source) from error
+        move(f"{self._root}/{source}", f"{self._root}/{target}", exclusive=not replace)
 
-    def exchange(self, new: str, path: str) -> None:
-        """Put a file in the place of another, which must be there."""
-        with telling("rename", self.url, path):
-            if not rename_by(_EXCHANGE, self.at(new), self.at(path)):
-                os.stat(self.at(path))
-                os.rename(self.at(new), self.at(path))
+    @verb("rename")
+    def take_place(self, path: str, new: str) -> None:
+        """Put a new file in the place of another, which must be there."""
+        if not rename_by(_EXCHANGE, self.at(new), self.at(path)):
+            os.stat(self.at(path))
+            os.rename(self.at(new), self.at(path))
 
+    @verb("make_directory")
     def make_directory(self, path: str) -> bool:
-        where = self.at(path)
-        with telling("make_directory", self.url, path):
-            try:
-                os.mkdir(where)
-            except FileExistsError:
-                if not os.path.isdir(where):
-                    raise
-                return False
-            return True
+        try:
+            os.mkdir(self.at(path))
+        except FileExistsError:
+            if not os.path.isdir(self.at(path)):
+                raise
+            return False
+        return True
 
+    @verb("remove")
     def remove(self, path: str) -> bool:
         try:
             os.unlink(f"{self._root}/{path}")
         except NOT_THERE:
             return False
-        except OSError as error:
-            raise translated(error, "remove", self.url, path) from error
         return True
 
+    @verb("remove_directory")
     def remove_directory(self, path: str) -> bool:
         try:
             os.rmdir(f"{self._root}/{path}")
         except NOT_THERE:
             return True
         except OSError as error:
-            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-                return False
-            raise translated(error, "remove_directory", self.url, path) from error
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            return False
         return True
 
     def sync(self, paths: Sequence[str]) -> None:
         whole = len(paths) > SYNC_EACH_MAX and _syncs_file_systems()
         for path in [""] if whole else paths:
-            try:
+            with telling("sync", self.url, path):
                 sync(self.at(path), whole=whole)
-            except OSError as error:
-                raise translated(error, "sync", self.url, path) from error
 
+    @verb("stat")
     def mount_of(self, path: str) -> str:
-        with telling("stat", self.url, path):
-            return mount_of(self.at(path))
+        return mount_of(self.at(path))
 
 
 _FORMAT = 0o170000

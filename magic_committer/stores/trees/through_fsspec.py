@@ -17,9 +17,8 @@ import errno
 import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime
-from functools import partial
 from typing import Any, BinaryIO, ClassVar, cast
 from urllib.parse import quote
 
@@ -27,21 +26,20 @@ import orjson
 
 from magic_committer.errors import (
     InvalidRequest,
-    MagicError,
     NotFound,
     NotSupported,
-    PermissionDenied,
     PreconditionFailed,
-    StoreError,
     Unanswered,
 )
 from magic_committer.runtime.components import new_id
 from magic_committer.stores.trees.base import (
+    NOT_THERE,
     EntryKind,
     MarkedFile,
     TreeEntry,
     TreePromises,
-    translated,
+    telling,
+    verb,
 )
 
 _MARK = "magic-committer"
@@ -53,16 +51,6 @@ MAKES_MAX = 8
 """How often the root is tried to be made again."""
 LOOKS_MAX = 3
 """How often a file is read of which too few bytes come."""
-
-_OF_STATUS: dict[int, type[StoreError]] = {
-    401: PermissionDenied,
-    403: PermissionDenied,
-    404: NotFound,
-    409: PreconditionFailed,
-    412: PreconditionFailed,
-    501: NotSupported,
-}
-
 
 Info = Mapping[str, Any]
 """What fsspec tells of a path."""
@@ -80,6 +68,8 @@ class FsspecTree:
     options: ClassVar[Mapping[str, Any]] = {}
     """Arguments of that class. None may keep listings."""
     promises: ClassVar[TreePromises] = TreePromises()
+    raises: ClassVar[type[Exception]] = Exception
+    """What is translated of what it raises: a driver raises anything."""
     looks_first: ClassVar[bool] = True
     """A rename onto a directory goes into it, or gives no reason: so the target is looked at
     before."""
@@ -89,9 +79,6 @@ class FsspecTree:
         self._fs = fs
         self._root = root.rstrip("/")
         self._probed = False
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.url!r})"
 
     @staticmethod
     def connected(fs: Any) -> None:
@@ -105,15 +92,14 @@ class FsspecTree:
         the second rename to one target succeeded."""
         if self._probed:
             return
-        if self.promises.directories:
-            with self._telling("make_directory", ""):
-                for left in range(MAKES_MAX, -1, -1):
-                    try:
-                        self._fs.makedirs(self._root, exist_ok=True)
-                        break
-                    except OSError:  # another process may just have made one of them
-                        if not left:
-                            raise
+        with self._telling("make_directory", ""):
+            for left in range(MAKES_MAX, -1, -1) if self.promises.directories else ():
+                try:
+                    self._fs.makedirs(self._root, exist_ok=True)
+                    break
+                except OSError:  # another process may just have made one of them
+                    if not left:
+                        raise
         names = [f".magic-committer-{new_id()}.probe" for _ in range(3)]
         try:
             for name in names[:2]:
@@ -137,12 +123,12 @@ class FsspecTree:
         """A path of the tree as the file system writes it."""
         return f"{self._root}/{path}" if path else self._root
 
+    @verb("stat")
     def stat(self, path: str) -> TreeEntry | None:
-        with self._telling("stat", path):
-            try:
-                return self._entry(path, self._info(self.at(path)))
-            except (FileNotFoundError, NotADirectoryError):
-                return None
+        try:
+            return self._entry(path, self._info(self.at(path)))
+        except NOT_THERE:
+            return None
 
     def list(self, directory: str) -> Iterator[TreeEntry]:
         where = self.at(directory)
@@ -150,7 +136,7 @@ class FsspecTree:
         with self._telling("list", directory):
             try:
                 children = self._fs.ls(where, detail=True)
-            except (FileNotFoundError, NotADirectoryError):
+            except NOT_THERE:
                 return
         for info in children:
             told = str(info["name"]).rstrip("/")
@@ -207,6 +193,7 @@ class FsspecTree:
     def open(self, path: str) -> BinaryIO:
         return self._told_file("open", path, self._writer)
 
+    @verb("rename")
     def rename(self, source: str, target: str, *, replace: bool = True) -> None:
         there = self.stat(target) if self.looks_first else None
         if there is not None and there.kind == "directory":
@@ -216,49 +203,47 @@ class FsspecTree:
                 operation="rename", bucket=self.url, key=source, code="EISDIR",
             )  # fmt: skip
         move = self._replace if replace else self._claim
-        with self._telling("rename", source):
-            move(self.at(source), self.at(target))
+        move(self.at(source), self.at(target))
 
+    @verb("make_directory")
     def make_directory(self, path: str) -> bool:
         if not self.promises.directories:
             return False
-        where = self.at(path)
-        with self._telling("make_directory", path):
-            try:
-                self._fs.mkdir(where, create_parents=False)
-            except FileNotFoundError:
+        try:
+            self._fs.mkdir(self.at(path), create_parents=False)
+        except FileNotFoundError:
+            raise
+        except OSError:
+            there = self.stat(path)
+            if there is None:
                 raise
-            except OSError:
-                there = self.stat(path)
-                if there is None:
-                    raise
-                if there.kind != "directory":
-                    raise is_there(where) from None
-                return False
-            return True
+            if there.kind != "directory":
+                raise is_there(path) from None
+            return False
+        return True
 
+    @verb("remove")
     def remove(self, path: str) -> bool:
-        with self._telling("remove", path):
-            try:
-                self._fs.rm_file(self.at(path))
-            except (FileNotFoundError, NotADirectoryError):
-                return False
-            return True
+        try:
+            self._fs.rm_file(self.at(path))
+        except NOT_THERE:
+            return False
+        return True
 
+    @verb("remove_directory")
     def remove_directory(self, path: str) -> bool:
         if not self.promises.directories:
             return True
-        with self._telling("remove_directory", path):
-            if any(True for _ in self.list(path)):
+        if any(True for _ in self.list(path)):
+            return False
+        try:
+            return self._remove_empty(self.at(path))
+        except NOT_THERE:
+            return True
+        except OSError:
+            if any(True for _ in self.list(path)):  # filled meanwhile
                 return False
-            try:
-                return self._remove_empty(self.at(path))
-            except (FileNotFoundError, NotADirectoryError):
-                return True
-            except OSError:
-                if any(True for _ in self.list(path)):  # filled meanwhile
-                    return False
-                raise
+            raise
 
     def sync(self, paths: Sequence[str]) -> None:
         """Do nothing: a close makes a file last, as far as its server does."""
@@ -276,21 +261,13 @@ class FsspecTree:
         kind: EntryKind = "other" if told != "directory" or info.get("islink") else "directory"
         return TreeEntry(path, kind, 0, modified)
 
-    @contextmanager
-    def _telling(self, verb: str, path: str) -> Iterator[None]:
-        try:
-            yield
-        except MagicError:
-            raise
-        except OSError as error:
-            raise translated(self._numbered(error), verb, self.url, path) from error
-        except Exception as error:
-            raise of_driver(error, verb, self.url, path) from error
+    def _telling(self, operation: str, path: str) -> telling:
+        return telling(operation, self.url, path, self.raises)
 
-    def _told_file(self, verb: str, path: str, opener: Callable[[str], BinaryIO]) -> BinaryIO:
-        with self._telling(verb, path):
+    def _told_file(self, operation: str, path: str, opener: Callable[[str], BinaryIO]) -> BinaryIO:
+        with (told := self._telling(operation, path)):
             file = opener(self.at(path))
-        return cast("BinaryIO", ToldFile(file, partial(self._telling, verb, path)))
+        return cast("BinaryIO", ToldFile(file, lambda: told))
 
     # What differs ---------------------------------------------------------------------------------
 
@@ -316,10 +293,6 @@ class FsspecTree:
         """Delete a directory that was seen to be empty; False: it is not any more."""
         self._fs.rmdir(path)
         return True
-
-    def _numbered(self, error: OSError) -> OSError:
-        """An error of the driver, with the number that the driver has left out."""
-        return error
 
     def _etag(self, info: Info) -> str:
         """What is the same before and after a rename: time and size, if there is nothing else."""
@@ -352,24 +325,6 @@ def _mark_of(data: bytes) -> tuple[int, Mapping[str, Any]]:
             with suppress(orjson.JSONDecodeError):
                 return begin, dict(orjson.loads(data[begin:end])[_MARK])
     return len(data), {}
-
-
-def of_driver(error: Exception, verb: str, url: str, path: str) -> StoreError:
-    """The library's error for what a driver raised that is no OSError: by the status of HTTP in its
-    ``status_code``, ``status`` or ``code``. Pure."""
-    status = 0
-    for name in ("status_code", "status", "code"):
-        told = str(getattr(error, name, ""))
-        if not status and told.isdecimal():
-            status = int(told)
-    refused = 400 <= status < 500 and status not in (408, 429)
-    kind = _OF_STATUS.get(status, InvalidRequest if refused else Unanswered)
-    if not status and isinstance(error, NotImplementedError):
-        kind = NotSupported
-    return kind(
-        f"{verb} of {url}{path}: {type(error).__name__}: {error}",
-        operation=verb, bucket=url, key=path, status=status, code=type(error).__name__,
-    )  # fmt: skip
 
 
 class ToldFile(io.BufferedIOBase):
@@ -418,8 +373,8 @@ class ToldFile(io.BufferedIOBase):
         finally:
             super().close()
 
-    def _told(self, verb: str, *arguments: Any) -> Any:
+    def _told(self, method: str, *arguments: Any) -> Any:
         if self.closed:
             raise ValueError("I/O operation on closed file")
         with self._telling():
-            return getattr(self._file, verb)(*arguments)
+            return getattr(self._file, method)(*arguments)
