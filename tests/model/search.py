@@ -41,10 +41,12 @@ from typing import Any
 from greenlet import GreenletExit  # type: ignore[import-untyped]
 
 from magic_committer.errors import PermissionDenied, StoreError, Unanswered
+from magic_committer.stores.memory import Request
 from tests.model import promises
 from tests.model.processes import Ended, Port, Program, Tell, Wait, alone, begin
 from tests.model.store import GHOST, READS, UPLOAD, Store, World, key_of
 from tests.model.trace import Line, Result
+from tests.simulation.kinds import kind_of
 
 STATES_MAX = 5_000_000
 """A search stops there: some 5 GB."""
@@ -238,6 +240,11 @@ class Search:
             self.nodes.close()
             if collects:
                 gc.enable()
+
+    def reached(self) -> set[str]:
+        """What was met: kinds of requests, and each actor with what it was told."""
+        told = {f"{self._actors[n.actor].name} {n.result}" for n in self.nodes if n.result}
+        return told | {kind_of(n.request) for n in self.nodes if isinstance(n.request, Request)}
 
     def _run(self, states_max: int) -> Result:
         self._first = tuple(self.nodes.first(n) for n in range(len(self._actors)))

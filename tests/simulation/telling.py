@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from magic_committer.errors import StoreError
+from magic_committer.maintenance.reports import CleanupReport
 from magic_committer.protocol.record import MAGIC
 from tests.simulation.decisions import Decisions
 from tests.simulation.judge import ABORTED, NOT_COMMITTED, REPLACING
@@ -131,6 +132,20 @@ class Telling(Decisions):
         self.met("passing")
         if outcome != job.decision and (outcome, job.decision) != ("committed", "reverted"):
             self.broken("I10", f"{asked} says {outcome!r}, job {job.id} is {job.decision!r}")
+
+    def told_removed(self, report: CleanupReport, actor: Actor) -> None:
+        """A cleanup that was alone, and met no fault, said what it had removed and left."""
+        removed = self.truth.removed
+        told = {
+            "record": report.records_deleted, "control": report.objects_deleted,
+            "upload": report.uploads_aborted,
+        }  # fmt: skip
+        did = {what: removed[actor.name, what] for what in told}
+        if any(did.values()):
+            self.met("removed")
+        if (told, report.uploads_left) != (did, 0):
+            words = f"{actor} says that it removed {told} and left {report.uploads_left} uploads"
+            self.broken("I10", f"{words}, it was {did}")
 
     # Claims ---------------------------------------------------------------------------------------
 
