@@ -268,10 +268,13 @@ def objects_read(stage: Stage) -> View:
 
 def files_read(stage: Stage) -> View:
     """What every reader of a directory finds."""
-    root = str(getattr(stage.store, "root", ""))
-    paths = [f"{above}/{name}" for above, _, names in os.walk(root) for name in names]
-    shown = {path[len(root) + 1 :]: path for path in paths}
-    return {name: Path(path).read_bytes() for name, path in shown.items() if is_shown(name)}
+    found, root = {}, str(getattr(stage.store, "root", ""))
+    for above, directories, names in os.walk(root):
+        directories[:] = filter(is_shown, directories)
+        for name in filter(is_shown, names):
+            path = f"{above}/{name}"
+            found[path[len(root) + 1 :]] = Path(path).read_bytes()
+    return found
 
 
 def is_shown(name: str) -> bool:

@@ -1,4 +1,5 @@
-"""Schedules keep the promises, do what they claim to do, and can be replayed."""
+"""Schedules do what they claim to do, and can be replayed. (That they keep the promises, and that
+each checker had its cases: the suite ``schedules``, `python -m tests.simulation`, for a minute.)"""
 
 from __future__ import annotations
 
@@ -9,20 +10,18 @@ import sys
 
 import pytest
 
-from tests.simulation.judge import ENOUGH_SCHEDULES
 from tests.simulation.kinds import KINDS
 from tests.simulation.schedule import Result, simulate
 from tests.simulation.scheduler import Actor, Killed, Scheduler, StrandPool
-from tests.simulation.tally import STATES, Tally, quiet, quietly, story
+from tests.simulation.tally import STATES, quiet, quietly, story
 
-SCHEDULES = 1500
-"""A few seconds of them; CI runs as many as fit in minutes."""
+SCHEDULES = 300
 MEAN_REQUESTS_MIN = 40
 
 
 @pytest.fixture(scope="module")
 def results() -> list[Result]:
-    """Many schedules, from seed 0 on."""
+    """The first schedules."""
     return list(quietly(0, SCHEDULES))
 
 
@@ -46,15 +45,6 @@ def test_schedules_are_as_hard_as_they_claim(results: list[Result]) -> None:
 def test_every_kind_of_request_is_named(results: list[Result]) -> None:
     """The table's rows are the requests that faults struck: no kind is missing in it."""
     assert {kind for result in results for kind, _ in result.struck} <= set(KINDS)
-
-
-def test_every_checker_had_cases(results: list[Result]) -> None:
-    """Each checker had a case in which it could have failed as often as is stated."""
-    tally = Tally()
-    for result in results:
-        tally.count(result)
-    assert len(results) >= ENOUGH_SCHEDULES
-    assert not tally.too_few, "\n".join(tally.too_few)
 
 
 def test_a_seed_is_a_schedule(results: list[Result]) -> None:
