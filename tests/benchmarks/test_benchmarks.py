@@ -318,18 +318,6 @@ def test_the_command_line_says_how_much_is_done(capsys: pytest.CaptureFixture[st
     assert "no measurement comit; there are commit, commit-0ms" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("full", "fitting", "least", "amount"),
-    [
-        (10_000, 20_000, 500, 10_000), (10_000, 3456, 500, 3000), (10_000, 12, 500, 500),
-        (1024 * MiB, 200 * MiB, 64 * MiB, 192 * MiB),
-    ],
-)  # fmt: skip
-def test_a_slow_contender_does_less(full: int, fitting: int, least: int, amount: int) -> None:
-    """As much as fits, as a round number, never less than the least and never more than all."""
-    assert rounds.amount_of(full, fitting, least) == amount
-
-
 class PlayedMachine(Machine):
     """Its runs cost nothing; ``broken``: the contender that fails. ``slow``: one that is slow."""
 

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from magic_committer.maintenance.cleanup import Cleaning
 from tests.simulation.kinds import KINDS
 from tests.simulation.schedule import Result, simulate
 from tests.simulation.scheduler import Actor, Killed, Scheduler, StrandPool
@@ -65,6 +66,19 @@ def test_a_seed_is_a_schedule_in_every_process() -> None:
         told.append(run.stdout.splitlines()[-1])
     assert told[0] == told[1]
     assert "trace" in told[0]
+
+
+def test_a_cleanup_that_counts_wrong_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its report is held against what it removed."""
+    note = Cleaning._note
+
+    def twice(self: Cleaning, what: str, line: str) -> None:
+        note(self, what, line)
+        note(self, what, line)
+
+    monkeypatch.setattr(Cleaning, "_note", twice)
+    broken = [violation.what for one in quietly(0, 20) for violation in one.violations]
+    assert any("says that it removed" in what for what in broken)
 
 
 def test_a_killed_process_does_nothing_more() -> None:

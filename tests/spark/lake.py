@@ -190,17 +190,20 @@ def attempt_number() -> int:
     return context.attemptNumber()
 
 
+SOON = " ".join(option for option in java.SMALL if not option.startswith("-Xmx"))
+SETTINGS = {
+    "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1", "spark.driver.extraJavaOptions": SOON,
+    "spark.executor.extraJavaOptions": SOON,
+}  # fmt: skip
+"""Of sessions on this machine, without a page for people. Their JVMs live for minutes, in which the
+second compiler takes twice as much as all else."""
+
+
 def builder(master: str) -> Any:
-    """What builds a session on this machine, without a page for people, that starts soon: its JVMs
-    live for minutes, of which the second compiler would take more than it gives."""
+    """What builds a session on this machine."""
     made: Any = SparkSession.builder
-    soon = "" and " ".join(option for option in java.SMALL if not option.startswith("-Xmx"))
-    settings = {
-        "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1", "spark.driver.extraJavaOptions": soon,
-        "spark.executor.extraJavaOptions": soon,
-    }  # fmt: skip
-    return made.master(master).config(map=settings)
+    return made.master(master).config(map=SETTINGS)
 
 
 def until(holds: Callable[[], bool]) -> None:
