@@ -101,9 +101,8 @@ def test_cut_input_of_an_rdd_publishes_nothing(spark: SparkSession, lake: Lake, 
     assert lake.becomes_untouched()
 
 
-def save(face: str, df: DataFrame, dest: str, via: str) -> None:
+def save(face: str, df: DataFrame, dest: str, via: str, rows_max: int | None = None) -> None:
     """Write a table with a column ``id`` by one of the calls."""
-    options: dict[str, Any] = {"via": {"via": via, "max_records_per_file": 2}}.get(face, {})
     if face == "format":
         df.write.format("magic").mode("append").save(dest)
     elif face == "lines":
@@ -111,7 +110,8 @@ def save(face: str, df: DataFrame, dest: str, via: str) -> None:
     elif face == "partitions":
         write_dataframe(df.selectExpr("id", "x", "id DIV 30000 AS p"), dest, partition_by=["p"])
     else:
-        write_dataframe(df, dest, **options)
+        scratch = via if face == "via" else None
+        write_dataframe(df, dest, via=scratch, max_records_per_file=rows_max)
 
 
 CASES = [("format", "lake"), ("format", "disk"), ("via", "lake")]
@@ -152,7 +152,7 @@ def test_rows_of_a_failed_attempt_are_not_seen(
     hadoop.set(ALGORITHM, algorithm)
     try:
         rows = spark.range(0, 10, 1, 2).select(fails_once("id").alias("id"))
-        save(face, rows, place.dest, via)
+        save(face, rows, place.dest, via, rows_max=2)
     finally:
         hadoop.set(ALGORITHM, before)
     assert gate.notes("failed") == [""]
