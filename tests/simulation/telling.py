@@ -17,7 +17,7 @@ from tests.simulation.decisions import Decisions
 from tests.simulation.judge import ABORTED, NOT_COMMITTED, REPLACING
 from tests.simulation.kinds import object_of, shown
 from tests.simulation.scheduler import Actor
-from tests.simulation.truth import JobTruth
+from tests.simulation.truth import FOREIGN, JobTruth
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,18 +134,23 @@ class Telling(Decisions):
             self.broken("I10", f"{asked} says {outcome!r}, job {job.id} is {job.decision!r}")
 
     def told_removed(self, report: CleanupReport, actor: Actor) -> None:
-        """A cleanup that was alone, and met no fault, said what it had removed and left."""
-        removed = self.truth.removed
+        """A cleanup that was alone, and met no fault, said what it had removed and left: jobs of
+        Hadoop's alone."""
+        removed, objects = self.truth.removed, self.truth.objects
+        others = {
+            key.split("/")[1]
+            for key, there in objects.items()
+            if there.job == FOREIGN and "/__magic_job-" in key
+        }
         told = {
             "record": report.records_deleted, "control": report.objects_deleted,
-            "upload": report.uploads_aborted,
+            "upload": report.uploads_aborted, "left": report.uploads_left, "jobs": report.jobs_left,
         }  # fmt: skip
-        did = {what: removed[actor.name, what] for what in told}
+        did = {what: removed[actor.name, what] for what in told} | {"jobs": len(others)}
         if any(did.values()):
             self.met("removed")
-        if (told, report.uploads_left) != (did, 0):
-            words = f"{actor} says that it removed {told} and left {report.uploads_left} uploads"
-            self.broken("I10", f"{words}, it was {did}")
+        if told != did:
+            self.broken("I10", f"{actor} says that it removed and left {told}, it was {did}")
 
     # Claims ---------------------------------------------------------------------------------------
 
