@@ -15,10 +15,10 @@ from magic_committer.options import Transport
 from magic_committer.stores.base import Written
 from magic_committer.stores.s3 import S3Store
 from tests.chaos.conftest import BUCKET
-from tests.chaos.jobs import Round, Steady, Told, Way, run
+from tests.chaos.jobs import Round, Way, run
 from tests.chaos.judge import Operator, lies
 from tests.chaos.proxy import Weather, drawn_spells, through
-from tests.chaos.soak import SAMPLES_MIN, Figures
+from tests.chaos.soak import SAMPLES_MIN, Figures, Sample
 from tests.outside import Found, Outside
 
 JOB = Round(1, "replace", 5, 7)
@@ -48,10 +48,9 @@ def test_only_what_was_named_may_be_lost() -> None:
     assert "not told as lost" in lies("unresolved", PART, JOB, list(missing)[1:])
 
 
-def samples(megabytes: int, descriptors: int, *sockets: int) -> list[Steady]:
-    """What a driver that lived on has told."""
-    told = Told("committed")
-    return [Steady(JOB, told, megabytes * 2**20, descriptors, one) for one in sockets]
+def samples(megabytes: int, descriptors: int, *sockets: int) -> list[Sample]:
+    """What a process had that lived on."""
+    return [Sample(megabytes * 2**20, descriptors, one) for one in sockets]
 
 
 @pytest.mark.parametrize(
@@ -63,10 +62,10 @@ def samples(megabytes: int, descriptors: int, *sockets: int) -> list[Steady]:
         (samples(100, 10, *[20] * SAMPLES_MIN, 150), "150 sockets were open"),
     ],
 )  # fmt: skip
-def test_growth_is_noticed(last: list[Steady], wrong: str) -> None:
+def test_growth_is_noticed(last: list[Sample], wrong: str) -> None:
     """More memory or more descriptors than in the third before is wrong, and more sockets than the
     pool may hold; some noise is not, nor is a pool that fills."""
-    figures = Figures(steady=samples(100, 10, *[20] * 2 * SAMPLES_MIN) + last)
+    figures = Figures(samples=samples(100, 10, *[20] * 2 * SAMPLES_MIN) + last)
     figures.judge_growth()
     assert len(figures.wrong) == bool(wrong)
     assert wrong in "".join(figures.lines())
