@@ -26,7 +26,7 @@ from benchmarks.plan import Contender, Failed, Measurement
 from benchmarks.results import results
 from benchmarks.rounds import Outcome, Settings
 from benchmarks.server import BUCKET, Server
-from benchmarks.writers import MiB, ask, pieces
+from benchmarks.writers import MiB, pieces
 from magic_committer.options import Options
 from magic_committer.stores.checksum import of
 from tests.tidy.sources import ROOT
@@ -127,20 +127,6 @@ def test_an_upload_that_ended_is_not_there_any_more(running: Server) -> None:
     ):
         with pytest.raises(ClientError, match="NoSuchUpload"):
             call(**named, **more)
-
-
-def test_seeded_uploads_can_be_completed(running: Server) -> None:
-    """An upload that the server was asked to open has a part of the size that was asked for."""
-    running.reset(verify=False)
-    body = "\n".join(["a/1", "a/2"]).encode()
-    seeded = ask(running.url, "seed?size=77", body)
-    s3 = client(running.url)
-    part = {"Parts": [{"PartNumber": 1, "ETag": seeded["etag"]}]}
-    for key, upload in zip(["a/1", "a/2"], seeded["ids"], strict=True):
-        named = {"Bucket": BUCKET, "Key": key, "UploadId": upload}
-        s3.complete_multipart_upload(**named, MultipartUpload=part)
-    sizes = {key: one["size"] for key, one in running.facts()["objects"].items()}
-    assert sizes == {"a/1": 77, "a/2": 77}
 
 
 def test_answers_wait_for_the_latency(running: Server) -> None:
@@ -332,18 +318,6 @@ def test_the_command_line_says_how_much_is_done(capsys: pytest.CaptureFixture[st
     assert "no measurement comit; there are commit, commit-0ms" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("full", "fitting", "least", "amount"),
-    [
-        (10_000, 20_000, 500, 10_000), (10_000, 3456, 500, 3000), (10_000, 12, 500, 500),
-        (1024 * MiB, 200 * MiB, 64 * MiB, 192 * MiB),
-    ],
-)  # fmt: skip
-def test_a_slow_contender_does_less(full: int, fitting: int, least: int, amount: int) -> None:
-    """As much as fits, as a round number, never less than the least and never more than all."""
-    assert rounds.amount_of(full, fitting, least) == amount
-
-
 class PlayedMachine(Machine):
     """Its runs cost nothing; ``broken``: the contender that fails. ``slow``: one that is slow."""
 
@@ -431,16 +405,6 @@ def test_the_table_has_medians_spreads_and_ratios() -> None:
     runs = [run_of(small.contenders[0].name, 2.0), run_of(small.peer, 1.0)]
     (told,) = results([Outcome(small, runs=runs)])["measurements"]
     assert [row["ratio"] for row in told["rows"]] == [0.5, 1.0]
-
-
-def test_the_terminal_shows_no_line_above_80_columns() -> None:
-    """Tables, notes and headings fit, whatever the names; what has no room is left out."""
-    told = told_of()
-    for row in told["measurements"][0]["rows"]:
-        row["name"] += ", 256 at once"
-    text = report.terminal(told)
-    assert max(len(line) for line in text.splitlines()) <= 80
-    assert "(min–max)" in text
 
 
 def test_the_page_shows_the_figures_that_are_kept() -> None:

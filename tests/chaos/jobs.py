@@ -1,20 +1,13 @@
-"""What the processes do that are struck, and those that come after them: whole jobs, their workers,
-a driver that lives on and on; on any S3 server."""
+"""What the processes do that are struck, and those that come after them: whole jobs and their
+workers, on any S3 server."""
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import gc
-import itertools
 import multiprocessing
 import os
 import random
-from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 import magic_committer as mc
@@ -40,12 +33,6 @@ Ending = Literal["recover", "abort", "cleanup"]
 EMPTY_SHARE, LARGE_SHARE = 0.1, 0.02
 WORKER_SECONDS_MAX = 60
 WORKER_TRIES_MAX = 5
-M_ARENA_MAX = -8
-"""glibc's malloc.h."""
-ROOM_LOOK_SECONDS = 0.5
-STEADY_FIRST = 500_000
-"""The first number of a job of the driver that lives on; the others begin at 0."""
-STEADY_KINDS: tuple[Kind, ...] = ("memory", "write", "fail", "raise")
 BLOCKS = mc.Options(block_bytes=5 * 1024**2)
 
 fork = multiprocessing.get_context("fork")
@@ -273,57 +260,3 @@ def promote(way: Way, source: str, dest: str) -> None:
     put.COPY_PART_BYTES = PART_BYTES_MIN  # type: ignore[attr-defined]
     with mc.write(dest, s3=way.s3()) as job:
         job.copy(source, unique=True)
-
-
-# A driver that lives on ---------------------------------------------------------------------------
-
-
-class Steady(NamedTuple):
-    """What the long-living driver tells after each job."""
-
-    job: Round
-    told: Told
-    rss_bytes: int
-    descriptors: int  # but for sockets
-    sockets: int
-
-
-def steady(way: Way, bucket: str, stop: Any, room: Any) -> Iterator[Steady]:
-    """A driver that lives as long as the soak: one job after the other, and nobody kills it; after
-    each it tells what it was told, its memory and its open descriptors.
-
-    Args:
-        way, bucket: the way to the server, and the bucket.
-        stop: an event that ends it.
-        room: a semaphore that the judge releases after each job: it is slower than this driver.
-    """
-    _one_heap()
-    for number in itertools.count(STEADY_FIRST):
-        while not stop.is_set() and not room.acquire(timeout=ROOM_LOOK_SECONDS):
-            continue
-        if stop.is_set():
-            return
-        # The same bytes again and again: what memory grows by is no larger file.
-        job = Round(number, STEADY_KINDS[number % len(STEADY_KINDS)])
-        told = run(way, bucket, job)
-        gc.collect()
-        rss_pages = int(Path("/proc/self/statm").read_text().split()[1])
-        rss_bytes = rss_pages * os.sysconf("SC_PAGE_SIZE")
-        yield Steady(job, told, rss_bytes, *open_descriptors())
-
-
-def open_descriptors() -> tuple[int, int]:
-    """How many this process has that are no sockets, and how many that are."""
-    kinds: Counter[bool] = Counter()
-    for one in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):  # the one of the listing itself
-            kinds[os.readlink(f"/proc/self/fd/{one}").startswith("socket:")] += 1
-    return kinds[False], kinds[True]
-
-
-def _one_heap() -> None:
-    """Let glibc keep one heap for all threads. By default it keeps some for each of many threads,
-    and blocks of 5 MiB that were freed in each: 66 MiB more after 20 jobs, while with one heap the
-    memory did not change at all. A leak of ours shows in either."""
-    with contextlib.suppress(AttributeError):  # another libc
-        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)

@@ -8,6 +8,9 @@ again, not the same run.
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import gc
+import os
 import random
 import statistics
 import threading
@@ -16,16 +19,17 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import get_args
+from pathlib import Path
+from typing import NamedTuple, get_args
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from magic_committer.options import Transport
 from tests.chaos import jobs
-from tests.chaos.jobs import Ending, Kind, Round, Steady, Told, Way
+from tests.chaos.jobs import Ending, Kind, Round, Told, Way
 from tests.chaos.judge import NotEnded, Operator, lies
 from tests.chaos.proxy import Weather, through
-from tests.chaos.victims import Victim, context
+from tests.chaos.victims import Victim
 from tests.outside import Outside, words
 from tests.real_servers import server as servers
 from tests.real_servers.kinds import Versitygw
@@ -43,11 +47,8 @@ SERVER_QUIET_SECONDS = (4.0, 12.0)
 SERVER_DOWN_SECONDS = (0.1, 3.0)
 DRIVER_SECONDS_MAX = 300.0
 """A driver that takes longer hangs."""
-UNJUDGED_MAX = 4
-"""So many jobs the driver that lives on may be ahead of the judge. It is faster: without a limit
-the judge would never be done."""
 RSS_GROWTH_MAX, RSS_BYTES_MAX = 0.1, 8 * 1024**2
-"""The driver that lives on: how much more memory its last jobs may take than those before."""
+"""How much more memory this process, which ends and reads all jobs, may have at last."""
 DESCRIPTORS_MORE_MAX = 4
 """By how many the fewest open files, pipes and selectors at a time may grow: what leaks stays open.
 """
@@ -56,6 +57,34 @@ SOCKETS_MAX = 64 + 32
 a few says nothing of them."""
 SAMPLES_MIN = 9
 """Of fewer nothing is said."""
+M_ARENA_MAX = -8
+"""glibc's malloc.h."""
+
+
+class Sample(NamedTuple):
+    """What this process has. ``descriptors``: but for sockets."""
+
+    rss_bytes: int
+    descriptors: int
+    sockets: int
+
+
+def sampled() -> Sample:
+    """What it has now."""
+    gc.collect()
+    rss_pages = int(Path("/proc/self/statm").read_text().split()[1])
+    kinds: Counter[bool] = Counter()
+    for one in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the one of the listing itself
+            kinds[os.readlink(f"/proc/self/fd/{one}").startswith("socket:")] += 1
+    return Sample(rss_pages * os.sysconf("SC_PAGE_SIZE"), kinds[False], kinds[True])
+
+
+def _one_heap() -> None:
+    """Let glibc keep one heap for all threads. By default it keeps some for each of many threads,
+    and blocks that were freed in each. A leak of ours shows in either."""
+    with contextlib.suppress(AttributeError):  # another libc
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
 def rounds(seed: int) -> Iterator[Round]:
@@ -101,7 +130,7 @@ class Figures:
     late: int = 0
     weather: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
-    steady: list[Steady] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
 
     def lines(self) -> Iterator[str]:
         yield f"jobs {self.jobs}, files visible at the end {self.files}"
@@ -112,10 +141,10 @@ class Figures:
         yield f"left for a later sweep: {self.late} destinations"
         if self.weather:
             yield f"requests on their way: {words(self.weather)}"
-        if len(self.steady) >= SAMPLES_MIN:
+        if len(self.samples) >= SAMPLES_MIN:
             (rss, more_rss), (fewest, more) = self._growth()
             yield (
-                f"the driver that lived on: {len(self.steady)} jobs; memory"
+                f"this process, after {len(self.samples)} jobs: memory"
                 f" {rss / 2**20:.0f}, then {more_rss / 2**20:.0f} MiB; descriptors"
                 f" at least {fewest}, then {more}, sockets at most {self._sockets()}"
             )
@@ -123,8 +152,8 @@ class Figures:
         yield from (f"  WRONG: {one}" for one in self.wrong)
 
     def judge_growth(self) -> None:
-        """Hold the memory and descriptors of the driver that lived on against its own past."""
-        if len(self.steady) < SAMPLES_MIN:
+        """Hold the memory and descriptors of this process against its own past."""
+        if len(self.samples) < SAMPLES_MIN:
             return
         (rss, more_rss), (fewest, more) = self._growth()
         if more_rss > rss * (1 + RSS_GROWTH_MAX) + RSS_BYTES_MAX:
@@ -135,13 +164,13 @@ class Figures:
             self.wrong.append(f"{self._sockets()} sockets were open at a time")
 
     def _sockets(self) -> int:
-        return max(one.sockets for one in self.steady)
+        return max(one.sockets for one in self.samples)
 
     def _growth(self) -> tuple[list[float], list[int]]:
         """The memory, and the fewest descriptors, of the second and of the last third of the
         jobs."""
-        third = len(self.steady) // 3
-        thirds = self.steady[third : 2 * third], self.steady[2 * third :]
+        third = len(self.samples) // 3
+        thirds = self.samples[third : 2 * third], self.samples[2 * third :]
         return (
             [statistics.median(one.rss_bytes for one in some) for some in thirds],
             [min(one.descriptors for one in some) for some in thirds],
@@ -159,6 +188,7 @@ def soak(
         transport: what sends the library's requests.
         stormy: `Weather` stands between the library and the server.
     """
+    _one_heap()
     with ExitStack() as running:
         server = running.enter_context(servers.running(Versitygw))
         outside(server.url).create_bucket(Bucket=BUCKET)
@@ -166,14 +196,13 @@ def soak(
         if stormy:
             url = running.enter_context(through(weather, server.url)).url
         run = _Run(server, seed, Way(url, transport))
-        with run.long_living_driver(), run.server_killed():
+        with run.server_killed():
             deadline = time.monotonic() + seconds
             for job in rounds(seed):
                 if time.monotonic() > deadline:
                     break
                 run.one(job)
-                run.judge_steady()
-        run.judge_steady()
+                run.figures.samples.append(sampled())
     run.figures.endings = run.operator.used
     run.figures.weather = weather.met
     run.figures.judge_growth()
@@ -191,8 +220,6 @@ class _Run:
         self._sweeper = Operator(BUCKET, Way(server.url, way.transport).s3())
         self._bucket = Outside(Way(server.url).s3(), BUCKET)
         self._up = threading.Lock()  # held while the server is down, and while the checker reads
-        self._steady: Victim | None = None
-        self._room = context.Semaphore(UNJUDGED_MAX)
 
     def one(self, job: Round) -> None:
         """Run one job in a process of its own, kill it if the plan says so, and judge it."""
@@ -212,31 +239,6 @@ class _Run:
         except AssertionError as error:
             self._wrong(job, f"its driver ended and told nothing: {error}")
         self._judge(job, told)
-
-    def judge_steady(self) -> None:
-        """Judge what the driver that lives on has done since."""
-        assert self._steady is not None
-        with contextlib.suppress(EOFError):
-            for _ in range(UNJUDGED_MAX):
-                if not self._steady.told():
-                    return
-                sample: Steady = self._steady.hear()
-                self.figures.steady.append(sample)
-                self._judge(sample.job, sample.told)
-                self._room.release()
-
-    @contextlib.contextmanager
-    def long_living_driver(self) -> Iterator[None]:
-        """One driver that nobody kills."""
-        stop = context.Event()
-        driver = self._steady = Victim(jobs.steady, self.way, BUCKET, stop, self._room)
-        try:
-            yield
-        finally:
-            stop.set()
-            if driver.lives(DRIVER_SECONDS_MAX):
-                self.figures.wrong.append("the driver that lives on does not end")
-                driver.kill()
 
     @contextlib.contextmanager
     def server_killed(self) -> Iterator[None]:

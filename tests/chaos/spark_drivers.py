@@ -1,28 +1,21 @@
 """Drivers of streams, which are killed: each leads a session, whose processes are killed or paused
-together, and has a proxy of its own before the store.
-
-``python -m tests.chaos.spark_drivers`` is one. It reads orders from its standard input, one line of
-JSON each, and answers each with one: how the query ended that was ordered. It ends with its input.
-"""
+together, and has a proxy of its own before the store."""
 
 from __future__ import annotations
 
-import json
 import os
-import queue
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.chaos.proxy import Striker, through
+from tests.chaos.victims import Victim, context
 from tests.processes import Process, living
 from tools import java
 from tools.moto_server import CREDENTIALS
@@ -40,8 +33,7 @@ CHARACTERS_MAX = 4_000
 """Of a driver's log or error, in what tells of it."""
 
 
-@dataclass(frozen=True)
-class Order:
+class Order(NamedTuple):
     """A query that is to be run until all its input is written. ``face``: one of `FACES`.
     ``source``: the directory of its input: `FILES_A_BATCH` files of JSON for each batch.
     ``checkpoint``: its checkpoint location. ``dest``: where it writes."""
@@ -52,8 +44,7 @@ class Order:
     dest: str
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """How a query ended, and why it failed; or that Spark has started."""
 
     outcome: str
@@ -66,33 +57,32 @@ READY, DONE = Answer("ready"), Answer("done")
 # In the driver ------------------------------------------------------------------------------------
 
 
-def main() -> None:
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever Spark prints goes to the log
+def drive(environment: dict[str, str], log: Path, orders: Connection) -> Iterator[Answer]:
+    """Start Spark in a session of its own, and run queries as they are ordered, until nobody orders
+    any more."""
+    os.setsid()
+    os.environ.clear()
+    os.environ.update(environment)
+    with log.open("w") as file:  # whatever Spark prints
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
     spark = session()
-    tell(answers, READY)
-    for line in sys.stdin:
-        tell(answers, run(spark, Order(**json.loads(line))))
-
-
-def tell(answers: TextIO, answer: Answer) -> None:
-    answers.write(json.dumps(asdict(answer)) + "\n")
-    answers.flush()
+    yield READY
+    with suppress(EOFError):
+        while True:
+            yield run(spark, orders.recv())
 
 
 def session() -> SparkSession:
-    """A Spark that starts soon: many are killed. A partition for each file of the input."""
-    from pyspark.sql import SparkSession
+    """A Spark of which many are killed. A partition for each file of the input."""
+    from tests.spark.lake import builder
 
-    settings: dict[str, Any] = {
-        "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1", "spark.driver.memory": "512m",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "spark.sql.files.openCostInBytes": "1", "spark.sql.files.maxPartitionBytes": "1",
-        "spark.sql.files.minPartitionNum": "1",
+    settings = {
+        "spark.driver.memory": "512m", "spark.sql.files.openCostInBytes": "1",
+        "spark.sql.files.maxPartitionBytes": "1", "spark.sql.files.minPartitionNum": "1",
         "spark.sql.warehouse.dir": tempfile.gettempdir(),
     }  # fmt: skip
-    made = SparkSession.builder.master("local[2,3]").config(map=settings).getOrCreate()
+    made: SparkSession = builder("local[2,3]").config(map=settings).getOrCreate()
     made.sparkContext.setLogLevel("OFF")
     return made
 
@@ -126,86 +116,64 @@ def run(spark: SparkSession, order: Order) -> Answer:
 
 
 class DriverFailed(AssertionError):
-    """A driver ended, or did not answer, though nobody had killed it; its log is in the message."""
+    """A driver did not answer, though nobody had killed it; its log is in the message."""
 
 
-def in_session(leader: int) -> list[Process]:
-    """The living processes of a session."""
-    return [one for one in living() if one.session == leader]
-
-
-class DriverProcess:
+class DriverProcess(Victim):
     """A driver, from its start to its end. ``line``: its way to the store."""
 
     def __init__(self, line: Striker, environment: dict[str, str], log: Path) -> None:
-        self.line = line
-        self._log = log
-        with log.open("w") as file:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.chaos.spark_drivers"], cwd=ROOT,
-                env={**environment, "AWS_ENDPOINT_URL": line.url}, stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE, stderr=file, start_new_session=True, text=True,
-            )  # fmt: skip
-        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        with self._process.stdout:
-            for line in self._process.stdout:
-                self._lines.put(line)
-        self._lines.put("")
-
-    def starts(self) -> None:
-        """Wait until its Spark has started."""
-        if self.answer() != READY:
-            raise DriverFailed(f"a driver did not start:\n{self._end_of_log()}")
+        self.line, self._log = line, log
+        taken, self._orders = context.Pipe(duplex=False)
+        told = {**environment, "AWS_ENDPOINT_URL": line.url}
+        super().__init__(drive, told, log, taken, line=line)
+        taken.close()
 
     def begin(self, order: Order) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(asdict(order)) + "\n")
-        self._process.stdin.flush()
+        self._orders.send(order)
 
     def answer(self, unless: Callable[[], bool] = lambda: False) -> Answer | None:
         """How the ordered query ended; None: the driver is dead, or something has happened. Raises
-        `DriverFailed`: it did not answer in time."""
+        `DriverFailed`: it did not answer in time, or ended by an error."""
         deadline = time.monotonic() + ANSWER_SECONDS_MAX
         while not unless():
-            with suppress(queue.Empty):
-                line = self._lines.get(timeout=LOOK_SECONDS)
-                return Answer(**json.loads(line)) if line else None
-            if time.monotonic() > deadline:
-                raise DriverFailed(f"no answer:\n{self._end_of_log()}")
+            with suppress(EOFError):
+                told = self.hear() if self.told(LOOK_SECONDS) else None
+                if isinstance(told, Answer):
+                    return told
+                if told is not None or time.monotonic() > deadline:
+                    log = self._log.read_text(errors="replace")[-CHARACTERS_MAX:]
+                    raise DriverFailed(f"no answer: {told}\n{log}")
+                continue
+            return None
         return None
 
-    def kill(self) -> None:
-        """Kill all of it with SIGKILL: Python, JVM, workers. Returns when all are gone."""
+    def _kill_at_once(self) -> None:
+        """With SIGKILL: Python, JVM, workers. Returns when all are gone."""
         self.line.release(over=True)
         deadline = time.monotonic() + GONE_SECONDS_MAX
-        while there := in_session(self._process.pid):
+        while there := self._processes():
             self.send(signal.SIGKILL)
             if time.monotonic() > deadline:
                 raise DriverFailed(f"these do not end: {there}")
             time.sleep(0.01)
-        self._process.wait()
-        if self._process.stdin is not None:
-            with suppress(BrokenPipeError):
-                self._process.stdin.close()
+        self._orders.close()
 
     def kill_workers(self) -> None:
         """Kill the Python processes that Spark has started with SIGKILL; Spark and the driver's own
         process live on."""
-        for one in in_session(self._process.pid):
-            if one.pid != self._process.pid and "python" in one.command[0]:
+        for one in self._processes():
+            if one.pid != self.pid and "python" in one.command[0]:
                 _send(one.pid, signal.SIGKILL)
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal to all of it."""
-        for one in in_session(self._process.pid):
+        for one in self._processes():
             _send(one.pid, number)
 
-    def _end_of_log(self) -> str:
-        return self._log.read_text(errors="replace")[-CHARACTERS_MAX:]
+    def _processes(self) -> list[Process]:
+        """Its own, and all of its session."""
+        return [one for one in living() if self.pid in (one.pid, one.session)]
 
 
 def _send(pid: int, number: signal.Signals) -> None:
@@ -237,7 +205,7 @@ class Drivers:
             self._start()
         if not self._free:
             one = self._starting.pop(0)
-            one.starts()
+            assert one.answer() == READY
             self._free.append(one)
         return self._free.pop()
 
@@ -258,7 +226,3 @@ def drivers(url: str, folder: Path) -> Iterator[Drivers]:
     """Drivers of a store, all of which end with the block."""
     with ExitStack() as stack:
         yield Drivers(url, folder, stack)
-
-
-if __name__ == "__main__":
-    main()

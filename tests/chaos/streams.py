@@ -10,7 +10,6 @@ records that are closed.
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import threading
@@ -39,14 +38,14 @@ from tests.chaos.spark_drivers import (
 )
 from tests.outside import Outside, words
 from tests.servers import moto_server
+from tests.spark_faces.feed import Feed
 
 BUCKET = "killed-streams"
 ROWS_A_FILE = 2
 ROWS_A_BATCH = FILES_A_BATCH * ROWS_A_FILE
-FIRST_SECONDS = 1_795_000_000
 LIVES = 8
 """Lives of a stream; its last one is not disturbed."""
-SETTLED_SECONDS_MAX = 30.0
+SETTLED_SECONDS_MAX = 10.0
 """Within these, what tasks and requests of earlier lives still do has ended."""
 STARTS_AGAIN_MAX = 3
 
@@ -58,52 +57,26 @@ KINDS: dict[str | None, int] = {
 
 
 @dataclass
-class Stream:
-    """A query: its input, its checkpoint, where it writes."""
+class Stream(Feed):
+    """A query by one of the faces: its input, its checkpoint, where it writes."""
 
-    face: str
-    directory: Path
-    given: int = 0
+    face: str = ""
+    files_a_batch = FILES_A_BATCH
+    rows_a_file = ROWS_A_FILE
 
     @property
     def order(self) -> Order:
-        source, checkpoint = str(self.directory / "in"), str(self.directory / "checkpoint")
-        return Order(self.face, source, checkpoint, f"s3://{BUCKET}/{self.directory.name}")
+        dest = f"s3://{BUCKET}/{self.directory.name}"
+        return Order(self.face, str(self.directory / "in"), str(self.checkpoint), dest)
 
-    def give(self, batches: int) -> None:
-        """Add input for so many batches."""
-        folder = self.directory / "in"
-        folder.mkdir(parents=True, exist_ok=True)
-        first = self.given * FILES_A_BATCH
-        for number in range(first, first + batches * FILES_A_BATCH):
-            rows = range(number * ROWS_A_FILE, (number + 1) * ROWS_A_FILE)
-            hidden, file = folder / f".{number:04d}", folder / f"{number:04d}.json"
-            hidden.write_text("".join(json.dumps({"id": row}) + "\n" for row in rows))
-            os.utime(hidden, (FIRST_SECONDS + number,) * 2)  # Spark takes the oldest first
-            hidden.rename(file)
-        self.given += batches
-
-    def entries(self, log: str) -> list[int]:
-        """The numbers in one of the checkpoint's logs."""
-        folder = self.directory / "checkpoint" / log
-        names = [path.name for path in folder.iterdir()] if folder.exists() else []
-        return sorted(int(name) for name in names if name.isdecimal())
-
-    def forget_last_commit(self) -> bool:
-        """Delete the last entry of Spark's commit log, as if the driver had died before it. False:
-        the last batch has none; of older ones Spark runs none again."""
-        commits, offsets = self.entries("commits"), self.entries("offsets")
-        if not commits or commits[-1] != offsets[-1]:
-            return False
-        log = self.directory / "checkpoint" / "commits"
-        (log / str(commits[-1])).unlink()
-        (log / f".{commits[-1]}.crc").unlink(missing_ok=True)
-        return True
+    def may_forget(self) -> bool:
+        """Whether the last batch is in Spark's commit log: of older ones it runs none again."""
+        commits = self.entries("commits")
+        return bool(commits) and commits[-1] == self.entries("offsets")[-1]
 
     def query(self) -> str:
         """The id that Spark gave it."""
-        metadata = (self.directory / "checkpoint" / "metadata").read_text()
-        return str(json.loads(metadata)["id"])
+        return str(json.loads((self.checkpoint / "metadata").read_text())["id"])
 
 
 @dataclass
@@ -148,7 +121,7 @@ class Run:
         number = self.tally.streams
         self.tally.streams += 1
         face = FACES[number % len(FACES)]
-        stream = Stream(face, self._folder / f"{face.replace('_', '-')}-{number}")
+        stream = Stream(self._folder / f"{face.replace('_', '-')}-{number}", face=face)
         for _ in range(lives):
             if over():
                 break
@@ -167,7 +140,8 @@ class Run:
         else:
             ended = self._struck(stream, "workers")
         self._judge(stream, all_there=ended == DONE)
-        if self._chance.random() < 0.3 and stream.forget_last_commit():
+        if self._chance.random() < 0.3 and stream.may_forget():
+            stream.forget_last_commit()
             self.tally.replays += 1
 
     def _last_life(self, stream: Stream) -> None:

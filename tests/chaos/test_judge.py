@@ -15,12 +15,11 @@ from magic_committer.options import Transport
 from magic_committer.stores.base import Written
 from magic_committer.stores.s3 import S3Store
 from tests.chaos.conftest import BUCKET
-from tests.chaos.jobs import Round, Steady, Told, Way, run
+from tests.chaos.jobs import Round, Way, run
 from tests.chaos.judge import Operator, lies
-from tests.chaos.proxy import FAIR, SPELLS, Weather, drawn_spells, through
-from tests.chaos.soak import SAMPLES_MIN, Figures
+from tests.chaos.proxy import Weather, drawn_spells, through
+from tests.chaos.soak import SAMPLES_MIN, Figures, Sample
 from tests.outside import Found, Outside
-from tests.servers import HurriedClock, Reply, scripted_server
 
 JOB = Round(1, "replace", 5, 7)
 WHOLE = Found(files=JOB.expected(), marked=True)
@@ -49,10 +48,9 @@ def test_only_what_was_named_may_be_lost() -> None:
     assert "not told as lost" in lies("unresolved", PART, JOB, list(missing)[1:])
 
 
-def samples(megabytes: int, descriptors: int, *sockets: int) -> list[Steady]:
-    """What a driver that lived on has told."""
-    told = Told("committed")
-    return [Steady(JOB, told, megabytes * 2**20, descriptors, one) for one in sockets]
+def samples(megabytes: int, descriptors: int, *sockets: int) -> list[Sample]:
+    """What a process had that lived on."""
+    return [Sample(megabytes * 2**20, descriptors, one) for one in sockets]
 
 
 @pytest.mark.parametrize(
@@ -64,10 +62,10 @@ def samples(megabytes: int, descriptors: int, *sockets: int) -> list[Steady]:
         (samples(100, 10, *[20] * SAMPLES_MIN, 150), "150 sockets were open"),
     ],
 )  # fmt: skip
-def test_growth_is_noticed(last: list[Steady], wrong: str) -> None:
+def test_growth_is_noticed(last: list[Sample], wrong: str) -> None:
     """More memory or more descriptors than in the third before is wrong, and more sockets than the
     pool may hold; some noise is not, nor is a pool that fills."""
-    figures = Figures(steady=samples(100, 10, *[20] * 2 * SAMPLES_MIN) + last)
+    figures = Figures(samples=samples(100, 10, *[20] * 2 * SAMPLES_MIN) + last)
     figures.judge_growth()
     assert len(figures.wrong) == bool(wrong)
     assert wrong in "".join(figures.lines())
@@ -112,32 +110,6 @@ def test_the_operator_takes_what_is_lost_as_it_is(
     found = Outside(by_boto3.s3(), BUCKET).look(job.dest)
     assert lies("unresolved", found, job, ended[1]) == ""
     assert lies("committed", found, job) != ""
-
-
-@pytest.mark.parametrize("transport", ["boto3", "fast"])
-@pytest.mark.parametrize(
-    ("kind", "attempts", "arrived"),
-    [
-        ("reset in the request", 2, 1), ("reset in the reply", 2, 2), ("truncated reply", 2, 2),
-        ("503 storm", 2, 1), ("late reply", 1, 1), ("slow reply", 1, 1),
-    ],
-)  # fmt: skip
-def test_each_kind_of_weather_strikes(
-    monkeypatch: pytest.MonkeyPatch, kind: str, attempts: int, arrived: int, transport: Transport
-) -> None:
-    """A request that is struck is sent again where it has no whole answer, and the store gets what
-    the kind says: nothing of a reset before it, all of one behind it."""
-    monkeypatch.setitem(SPELLS, kind, 1.0)
-    line = Weather(1)
-    line.spells = iter([(kind, 0.0), (FAIR, 60.0)])
-    with (
-        scripted_server(lambda _: Reply(headers={"ETag": '"e"'})) as upstream,
-        through(line, upstream.url) as between,
-    ):
-        store = S3Store("b", Way(between.url, transport).s3(), clock=HurriedClock())
-        assert store.put("k", b"body" * 100).attempts == attempts
-    assert (between.met[kind], between.met["passed"]) == (1, attempts - 1)
-    assert [asked.body for asked in upstream.asked] == [b"body" * 100] * arrived
 
 
 @pytest.mark.parametrize("transport", ["boto3", "fast"])

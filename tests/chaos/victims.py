@@ -60,12 +60,18 @@ class Victim:
         return self._process.is_alive()
 
     @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    @property
     def killed(self) -> bool:
         return self._process.exitcode == -signal.SIGKILL
 
-    def told(self) -> bool:
-        """Whether it has told something that nobody has heard yet, or has ended."""
-        return self._heard.poll()
+    def told(self, seconds: float = 0.0) -> bool:
+        """Whether it has told something that nobody has heard yet, or has ended; or does so
+        soon."""
+        return self._heard.poll(seconds)
 
     def hear(self) -> Any:
         """The next that it tells. Raises EOFError: it has ended, and so has all that it forked."""

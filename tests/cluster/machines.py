@@ -19,6 +19,7 @@ from pathlib import Path
 import pyspark
 
 from tests.processes import living
+from tests.spark.lake import SOON
 
 MASTER_HOST = "127.0.0.1"
 WORKER_HOSTS = ("127.0.0.1", "127.0.0.2")
@@ -64,7 +65,8 @@ def worker(folder: Path, host: str, url: str) -> Iterator[None]:
 @contextmanager
 def daemon(log: Path, *command: str) -> Iterator[None]:
     """Run a class of Spark's until the block ends, or this process."""
-    environment = {**os.environ, "SPARK_DAEMON_MEMORY": "256m", "SPARK_NO_DAEMONIZE": "1"}
+    small = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": SOON}
+    environment = {**os.environ, **small, "SPARK_NO_DAEMONIZE": "1"}
     with log.open("w") as file:
         process = subprocess.Popen(
             [sys.executable, "-m", "tools.lifeline", str(SPARK_CLASS), *command],

@@ -18,6 +18,7 @@ from tests.interop import jars
 from tests.interop.lake import BUCKET, Lake
 from tests.interop.wire import Wire
 from tests.real_servers.kinds import s3a
+from tests.spark.lake import builder
 from tools import java
 
 ROWS = 1_000
@@ -30,8 +31,7 @@ def spark(wired: Wire) -> Iterator[SparkSession]:
     """Spark with S3A and its magic committer."""
     root = str(Path(__file__).resolve().parents[2])
     settings: dict[str, Any] = {
-        "spark.ui.enabled": False, "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1", "spark.driver.memory": "1g",
+        "spark.driver.memory": "1g",
         "spark.jars": ",".join(map(str, sorted(jars.fetched("3.5.0").glob("*.jar")))),
         "spark.sql.warehouse.dir": tempfile.gettempdir(),
         "spark.sql.session.timeZone": "Europe/Berlin", "spark.sql.shuffle.partitions": 2,
@@ -43,7 +43,7 @@ def spark(wired: Wire) -> Iterator[SparkSession]:
         path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
         for name, value in {**environment, "PYTHONPATH": path}.items():
             patch.setenv(name, value)
-        session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+        session: SparkSession = builder("local[2]").config(map=settings).getOrCreate()
         session.sparkContext.setLogLevel("OFF")
         yield session
         session.stop()

@@ -470,3 +470,20 @@ def stream(scene: Scene) -> Actors:
 def stream_recovered(scene: Scene) -> Actors:
     """The same, and a recovery of the first run beside them."""
     return (*_stream(scene), Actor("recovery", programs.recover(J1), (J1,)))
+
+
+BOTH_WAYS = ("d1 committed", "d2 committed", "d1 conflict", "d2 conflict")
+REACHED: dict[str, tuple[str, ...]] = {
+    "attempts beside recovery": ("a0 late", "a1 late", "recovery aborted", "recovery committed"),
+    "attempt beside recovery": ("a0 late", "recovery aborted", "recovery committed"),
+    "rivals": ("d1 committed", "d2 committed", "delete_one plan"),
+    "two fail jobs": BOTH_WAYS,
+    "replace beside replace partitions": (*BOTH_WAYS, "delete_one data"),
+    "partition fail and replace": (*BOTH_WAYS, "delete_one data"),
+    "partition fail of old": ("d1 conflict", "d2 committed", "d2 conflict", "delete_one data"),
+    "overlapping partitions": (*BOTH_WAYS, "delete_one data"),
+    "other partitions": ("d1 committed", "d2 committed", "delete_one data"),
+    "append beside partition replace": ("append committed", "replace committed", "delete_one data"),
+}
+"""What the configurations are for in which no rule is missed: what an actor must be told somewhere,
+and requests that must be sent. One that has become idle would break nothing."""

@@ -7,15 +7,18 @@ process is run again from its start where a second answer to a request leads ano
 answer goes to the process that waits for it.
 
 A state is (store, requests in flight, faults left, each actor's node), all of them numbers. Every
-number pair (store, node) is worked out once. Pauses need no fault: they are interleavings. Faults:
+number pair (store, node) is worked out once. Pauses need no fault: they are interleavings. Faults,
+by the simulation's words (tests/simulation/faults.py):
 
-* crash: an actor stops before its request is sent, or with it in flight;
-* lost reply: the request took effect, and is sent again by the store's adapter, whose second answer
-  its sender sees. Of records, ledgers, `_SUCCESS` and Completes it sees none (`_is_asked_after`);
-* late: the same, and the first one lands at any later time, or never. An error before the effect is
+* crash before, crash in flight: an actor stops before its request is sent, or with it in flight,
+  which lands at any later time, or never;
+* sent twice, late and again: the store's adapter sends a request again, whose sender sees the
+  second answer; the first one took effect, or lands later, or never. An error before the effect is
   one that never lands;
-* denied: as "lost reply" and "late", but the second one was refused, and its sender sees that: of
-  writes of the record, where a configuration asks for it.
+* lost reply, late: the same of records, ledgers, `_SUCCESS` and Completes, whose sender sees no
+  answer (`_is_asked_after`);
+* refused again: the same, but the second one was refused, and its sender sees that: of writes of
+  the record, where a configuration asks for it.
 
 Reads are not lost or delayed: their senders ask again, which is a pause, or stop, which is a crash.
 
@@ -41,10 +44,12 @@ from typing import Any
 from greenlet import GreenletExit  # type: ignore[import-untyped]
 
 from magic_committer.errors import PermissionDenied, StoreError, Unanswered
+from magic_committer.stores.memory import Request
 from tests.model import promises
 from tests.model.processes import Ended, Port, Program, Tell, Wait, alone, begin
 from tests.model.store import GHOST, READS, UPLOAD, Store, World, key_of
 from tests.model.trace import Line, Result
+from tests.simulation.kinds import kind_of
 
 STATES_MAX = 5_000_000
 """A search stops there: some 5 GB."""
@@ -186,8 +191,8 @@ def _told(answer: Any) -> Any:
 
 STEP, LOST, LATE, CRASH, KILLED, LANDS, DENIED_LOST, DENIED_LATE, AGAIN, AGAIN_LATE = range(10)
 WHAT = (
-    "", "reply lost", "late", "crash", "killed, its request in flight", "lands",
-    "reply lost, then refused", "late, then refused", "reply lost, sent again", "late, sent again",
+    "", "lost reply", "late", "crash before", "crash in flight", "lands late", "refused again",
+    "late, refused again", "sent twice", "late and again",
 )  # fmt: skip
 SEEN = {LOST: UNANSWERED, LATE: UNANSWERED, DENIED_LOST: DENIED, DENIED_LATE: DENIED}
 """What its sender sees of a request."""
@@ -238,6 +243,11 @@ class Search:
             self.nodes.close()
             if collects:
                 gc.enable()
+
+    def reached(self) -> set[str]:
+        """What was met: kinds of requests, and each actor with what it was told."""
+        told = {f"{self._actors[n.actor].name} {n.result}" for n in self.nodes if n.result}
+        return told | {kind_of(n.request) for n in self.nodes if isinstance(n.request, Request)}
 
     def _run(self, states_max: int) -> Result:
         self._first = tuple(self.nodes.first(n) for n in range(len(self._actors)))

@@ -6,7 +6,8 @@ import pytest
 
 from magic_committer.errors import NotFound
 from magic_committer.runtime.components import Runtime
-from tests.model.configurations import CONFIGURATIONS
+from tests.model.configurations import CONFIGURATIONS, REACHED
+from tests.model.rules import RULES
 from tests.model.search import Actor, Configuration, Search
 from tests.nightly import NIGHTLY
 
@@ -22,9 +23,16 @@ STATES_MAX = 1_000_000
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_no_promise_is_broken(name: str, faults: int | None, turns: int | None) -> None:
     """All interleavings of the configuration, of so many changes of turn, with its faults and
-    without, keep I1 to I10."""
-    result = Search(CONFIGURATIONS[name](), faults, turns).run(STATES_MAX)
+    without, keep I1 to I10; and it is not idle."""
+    search = Search(CONFIGURATIONS[name](), faults, turns)
+    result = search.run(STATES_MAX)
     assert not result.violation, str(result)
+    assert set(REACHED.get(name, ())) <= search.reached()
+
+
+def test_no_configuration_may_be_idle() -> None:
+    """In each a rule is missed when it is taken away, or it is said what it must reach."""
+    assert REACHED.keys() == CONFIGURATIONS.keys() - {rule.configuration for rule in RULES}
 
 
 KEY = "t/_count/n"

@@ -8,8 +8,15 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.properties.comparison import PAGE, decide, generated, on_all_cores, page_with
-from tests.properties.subjects import FOILS, OURS
+from tests.properties.comparison import (
+    FOILS,
+    OURS,
+    PAGE,
+    decide,
+    generated,
+    on_all_cores,
+    page_with,
+)
 
 
 def main() -> int:

@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests.properties.definitions import PROPERTIES
-from tests.properties.play import Play, Size
+from tests.properties.foils import Direct, FileOutput, Locked, SharedList, Stocator
+from tests.properties.ours import V1, V2, Directory, Magic, Manifest, Partitioned
+from tests.properties.play import Play, Size, Subject
 from tests.properties.schedules import SCENARIOS, Scenario, plays
 from tests.properties.stage import Moment, for_people
-from tests.properties.subjects import EVERYBODY, Subject
 from tests.simulation.tally import quiet
 
 R = TypeVar("R")
@@ -33,6 +34,32 @@ COLLECT_EVERY = 50
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "committers.md"
 BEGIN = "<!-- written by `make compare`: begin -->"
 END = "<!-- written by `make compare`: end -->"
+OURS: dict[str, tuple[Subject, ...]] = {
+    "magic": (Magic("magic, by results"), Magic("magic, by listing", "s3", "listing")),
+    "directory": (Directory("directory", accept="listing"),),
+    "partitioned": (Partitioned("partitioned"),),
+    "manifest": (Manifest("manifest, by listing, in a directory", "memory", "listing", "d"),),
+    "v1 on files": (V1("v1, by results"),),
+    "v2 on files": (V2("v2, by results"),),
+}
+"""The library's committers: of uploads on a store, of renames on a file tree. A column may have
+variants: a property holds for it if it holds for each of them."""
+
+COMPLETE = ("magic", "directory", "partitioned", "manifest")
+"""Those of them that keep every property but one."""
+
+FOILS: dict[str, tuple[Subject, ...]] = {
+    "v1 on S3": (FileOutput("v1 on S3", 1),),
+    "v2 on S3": (FileOutput("v2 on S3", 2),),
+    "direct": (Direct("direct"),),
+    "Stocator": (Stocator(),),
+    "Stocator, any reader": (Stocator("Stocator, any reader", plain=True),),
+}
+"""What others do on S3."""
+
+FLAWED: dict[str, tuple[Subject, ...]] = {"shared list": (SharedList(),), "locked": (Locked(),)}
+"""Not in the table."""
+EVERYBODY = {**OURS, **FOILS, **FLAWED}
 JUDGES = {one.name: one.judge for one in PROPERTIES}
 
 
@@ -146,9 +173,9 @@ def _judge(cell: Cell, name: str, scenario: Scenario, play: Play) -> None:
     cell.tries += 1
     if words:
         told = tuple((one.after, f"{one.by} of {one.job}: {one.outcome}") for one in play.told)
-        moments = tuple(replace(m, request=for_people(m.request)) for m in play.stage.moments)
+        moments = tuple(replace(m, request=for_people(m.request)) for m in play.moments)
         cell.witness = Witness(
-            play.subject.name, scenario.name, for_people(words), play.size, moments, told
+            play.subject.name, scenario.words, for_people(words), play.size, moments, told
         )
 
 

@@ -4,7 +4,7 @@ The first five are the requirements of Hadoop's commit protocol, as its document
 manifest committer and the paper *A Zero-Rename Committer* word them. The others are what the paper
 leaves out on purpose, or asks of engines instead, and what operators ask for. Everywhere *visible*
 means: found by a reader of the destination, with the reader that the committer asks for
-(`Subject.read`).
+(`play.Subject.read`).
 
 A judge reads what happened in one play. It gives the words of what broke, or "" where the property
 held, for each attempt of the play to break it. So whoever counts the plays with an answer knows how
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from tests.properties.play import OLD, OLD_FILES, AttemptName, JobPlayed, Play, Told, body_of
+from tests.properties.play import AttemptName, JobPlayed, Play, Told, old_files
 from tests.properties.stage import View
 
 Judge = Callable[[Play], Iterator[str]]
@@ -114,7 +114,7 @@ def any_of(view: View, job: str) -> str:
 def lost(view: View) -> str:
     """ "" if all old data is there."""
     bodies = set(view.values())
-    gone = [n for n in OLD_FILES if body_of(AttemptName(OLD, OLD, 0), n) not in bodies]
+    gone = [name for name, body in old_files().items() if body not in bodies]
     return f"{', '.join(gone)} is gone" if gone else ""
 
 
@@ -127,7 +127,7 @@ def untrue(play: Play, one: Told, view: View) -> str:
 
 
 def view_after(play: Play, count: int) -> View:
-    return play.stage.moments[count - 1].view if count else {}
+    return play.moments[count - 1].view if count else {}
 
 
 def told(play: Play, outcome: str) -> Iterator[tuple[str, View]]:
@@ -139,7 +139,7 @@ def told(play: Play, outcome: str) -> Iterator[tuple[str, View]]:
 
 def struck_in(play: Play, *steps: str) -> bool:
     """Whether a cut struck a process in one of these steps."""
-    return any(moment.step in steps for moment in play.stage.struck)
+    return any(moment.step in steps for moment in play.struck)
 
 
 # The judges ---------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ def continuity(play: Play) -> Iterator[str]:
         if not one.outcome:
             continue
         then = found(view_after(play, one.after), one.job)
-        for moment in play.stage.moments[one.after :]:
+        for moment in play.moments[one.after :]:
             if one.job in moment.process:
                 now = found(moment.view, one.job)
                 yield _changed(one.job, then, now, f"{moment.process}: {moment.request}")
@@ -204,7 +204,7 @@ def task_atomic(play: Play) -> Iterator[str]:
     """In the end all files of one attempt of a task are visible, or none; never a mixture."""
     if struck_in(play, "write", "commit task"):
         for job in play.jobs:
-            yield _parts_of_attempts(play, play.stage.moments[-1].view, job)
+            yield _parts_of_attempts(play, play.moments[-1].view, job)
 
 
 def _parts_of_attempts(play: Play, view: View, job: str) -> str:
@@ -220,7 +220,7 @@ def _parts_of_attempts(play: Play, view: View, job: str) -> str:
 def job_atomic(play: Play) -> Iterator[str]:
     """At each moment a reader finds all files that the job publishes, or none."""
     for job in play.jobs:
-        for moment in play.stage.moments:
+        for moment in play.moments:
             if some := any_of(moment.view, job):
                 lacks = inexact(play, moment.view, job)
                 yield f"{some} and the rest is not ({moment.request})" if lacks else ""
@@ -233,7 +233,7 @@ def repeatable(play: Play) -> Iterator[str]:
     yield from play.blocked
     if any(one.by == "replay" for one in play.told):
         for job in play.jobs:
-            yield inexact(play, play.stage.moments[-1].view, job)
+            yield inexact(play, play.moments[-1].view, job)
 
 
 @decided("job commit recoverable")
@@ -247,13 +247,13 @@ def recoverable(play: Play) -> Iterator[str]:
         if one.by == "recover":
             yield untrue(play, one, view_after(play, one.after))
     for one in play.told:  # when all is over, whoever has told something was right
-        yield untrue(play, one, play.stage.moments[-1].view)
+        yield untrue(play, one, play.moments[-1].view)
 
 
 @decided("non-blocking")
 def non_blocking(play: Play) -> Iterator[str]:
     """A process that stops for ever keeps nobody else from going on."""
-    if play.stage.struck:
+    if play.struck:
         yield from play.blocked or [""]
 
 
@@ -263,7 +263,7 @@ def concurrent_jobs(play: Play) -> Iterator[str]:
     if len(play.jobs) > 1:
         yield from play.blocked
         for one in play.told:
-            yield untrue(play, one, play.stage.moments[-1].view)
+            yield untrue(play, one, play.moments[-1].view)
 
 
 @decided("nothing lost on failure")
@@ -271,12 +271,12 @@ def nothing_lost(play: Play) -> Iterator[str]:
     """Whatever fails, a reader finds all the data from before the job, or, if the job replaces
     it, all the new data."""
     job = next(iter(play.jobs.values()), None)
-    if job is None or not play.stage.struck:
+    if job is None or not play.struck:
         return
-    for moment in play.stage.moments:
+    for moment in play.moments:
         yield _old_or_new(play, moment.view, job, moment.request)
     if any(one.outcome == "aborted" for one in play.told):
-        yield lost(play.stage.moments[-1].view)
+        yield lost(play.moments[-1].view)
 
 
 def _old_or_new(play: Play, view: View, job: JobPlayed, when: str) -> str:
@@ -293,7 +293,7 @@ def _old_or_new(play: Play, view: View, job: JobPlayed, when: str) -> str:
 def invisible(play: Play) -> Iterator[str]:
     """Nothing of a job is visible before its commit is called."""
     for job in play.jobs:
-        for moment in play.stage.moments:
+        for moment in play.moments:
             if moment.step == "commit job" and job in moment.process:
                 break
             some = any_of(moment.view, job)

@@ -19,10 +19,11 @@ import json
 import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from magic_committer.errors import NotFound
-from tests.properties.stage import DEST, Process, Stage, View, objects_read
+from tests.properties.stage import Process, Stage, View, objects_read
+from tests.simulation.world import DEST
 
 SUCCESS = f"{DEST.prefix}_SUCCESS"
 TEMPORARY = f"{DEST.prefix}_temporary/"
@@ -48,6 +49,7 @@ class Foil:
     it starts."""
 
     name: str
+    tree: ClassVar[bool] = False
 
     def read(self, stage: Stage) -> View:
         return objects_read(stage)

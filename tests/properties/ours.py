@@ -1,43 +1,29 @@
 """The library's committers, as `magic_committer.start` drives them: the production code.
 
 Magic and staging are one job from the task's commit on, and differ in how files are written. So are
-the committers whose tasks' files wait on a file system; what a task asks of the file system itself
-is a request of the play, too (`SeenTree`): what is written to a file is one, and visible at once
-where its name is.
+the committers whose tasks' files wait on a file system, the simulator's
+(tests/simulation/tree.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from io import RawIOBase
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, cast
+from typing import Any, ClassVar
 
 from msgspec import structs
 
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.committers.manifest import ManifestCommitter, V1Committer, V2Committer
 from magic_committer.committers.staging import DirectoryCommitter, PartitionedCommitter
-from magic_committer.errors import IncompleteJob, StoreError
-from magic_committer.hadoop.paths import Destination
+from magic_committer.errors import IncompleteJob
 from magic_committer.maintenance.ending import Ending
-from magic_committer.options import Accept, Options, Track
+from magic_committer.options import Accept, Track
 from magic_committer.protocol.record import USUAL_TERMS, StartedJob, State
 from magic_committer.stores.base import Attributes
-from tests.properties.stage import DEST, Process, Stage, View, files_read, objects_read
-from tests.tree_bucket import TreeBucket
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
-else:
-    Buffer = object
-
-OPTIONS = Options(commit_threads=4, checksum="off")
-ENDED = (State.ABSENT, State.CLOSED)
-READS = ("stat", "list", "read", "reader", "look", "sync")
-"""Verbs of a tree that change nothing that anybody could see."""
-NO_REQUESTS = ("url", "promises", "at", "below", "make_root")
+from tests.properties.stage import Process, Stage, View, files_read, objects_read
+from tests.simulation.operators import ENDED
+from tests.simulation.world import OPTIONS
 
 
 @dataclass(frozen=True)
@@ -49,15 +35,10 @@ class Magic:
     track: Track = "memory"
     accept: Accept = "results"
     kind: ClassVar[Any] = MagicCommitter
+    tree: ClassVar[bool] = False
 
     def read(self, stage: Stage) -> View:
         return objects_read(stage)
-
-    def set_up(self, stage: Stage) -> None:
-        """Before anything is there."""
-
-    def dest(self, stage: Stage) -> Destination:
-        return DEST
 
     def begin(self, process: Process, name: str, *, replace: bool) -> StartedJob:
         """Start a job of a given id: whoever recovers it knows only that."""
@@ -66,9 +47,9 @@ class Magic:
             mode=self.kind.mode("replace" if replace else "append"),
             accept=self.accept, track=self.track, checksum="off", committer=self.kind.name,
         )  # fmt: skip
-        blocks, dest = process.stage.blocks, self.dest(process.stage)
+        stage = process.stage
         started: StartedJob = self.kind.setup(
-            process.runtime, dest, terms, OPTIONS, blocks, name
+            process.runtime, stage.dest, terms, OPTIONS, stage.blocks, name
         ).job
         return started
 
@@ -96,7 +77,7 @@ class Magic:
 
     def recover(self, process: Process, name: str) -> str:
         """As `magic-committer job recover`, at once."""
-        dest = self.dest(process.stage)
+        dest = process.stage.dest
         ending = Ending(process.runtime, dest, name, dead_after=0.0, options=OPTIONS)
         found = ending.recover_now()
         if found.found == State.ABSENT:
@@ -130,16 +111,10 @@ class Manifest(Magic):
 
     directory: str = ""
     kind: ClassVar[Any] = ManifestCommitter
+    tree: ClassVar[bool] = True
 
     def read(self, stage: Stage) -> View:
         return files_read(stage)
-
-    def set_up(self, stage: Stage) -> None:
-        """The store is a directory."""
-        stage.use(OnStage(stage))
-
-    def dest(self, stage: Stage) -> Destination:
-        return Destination(stage.store.bucket, "")
 
     def write(self, process: Process, attempt: Any, name: str, data: bytes) -> None:
         place = f"{self.directory}/{name}" if self.directory else name
@@ -161,71 +136,3 @@ class V2(V1):
     """Algorithm 2."""
 
     kind: ClassVar[Any] = V2Committer
-
-
-class OnStage(TreeBucket):
-    """The stage's directory."""
-
-    def __init__(self, stage: Stage) -> None:
-        root = stage.new_directory()
-        super().__init__(root, root.as_uri(), clock=stage.clock, ids=stage.new_id)
-        self.tree = SeenTree(stage, self.files.tree)  # what a task's files are written by
-
-
-class SeenTree:
-    """A tree as a stage's processes see it: each verb is a request of the process that acts."""
-
-    def __init__(self, stage: Stage, tree: Any) -> None:
-        self._stage, self._tree = stage, tree
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._tree, name)
-        if name in NO_REQUESTS:
-            return found
-
-        def effect(*args: Any, **named: Any) -> Any:
-            if name == "sync":
-                return None  # nobody's power is cut here
-            done = found(*args, **named)
-            return list(done) if name == "list" else done
-
-        def verb(*args: Any, **named: Any) -> Any:
-            words = " ".join([name, *(arg for arg in args if isinstance(arg, str))])
-            done = self._ask(words, partial(effect, *args, **named), reads=name in READS)
-            if name == "list":
-                return iter(done)
-            return cast(BinaryIO, _Written(self, args[0], done)) if name == "open" else done
-
-        return verb
-
-    def _ask(self, words: str, effect: Callable[[], Any], *, reads: bool = False) -> Any:
-        self._stage.before(words, effect, reads=reads)
-        try:
-            answer = effect()
-        except StoreError as error:
-            self._stage.after(f"{words} -> {type(error).__name__}")
-            raise
-        self._stage.after(words)
-        return answer
-
-
-class _Written(RawIOBase):
-    """An open file. The raw one stays open: a request that lands late may still be written."""
-
-    def __init__(self, tree: SeenTree, path: str, file: Any) -> None:
-        super().__init__()
-        self._tree, self._path, self._file, self._offset = tree, path, file, 0
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Buffer, /) -> int:
-        body, offset = bytes(data), self._offset
-
-        def effect() -> None:
-            self._file.seek(offset)
-            self._file.write(body)
-
-        self._tree._ask(f"write {self._path}", effect)
-        self._offset += len(body)
-        return len(body)

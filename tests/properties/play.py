@@ -18,15 +18,49 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 from magic_committer.errors import MagicError
-from tests.properties.ours import Magic
-from tests.properties.stage import Cut, Leg, Process, Stage
-from tests.properties.subjects import Subject
+from tests.properties.stage import Cut, Leg, Process, Stage, View
 
-OLD = "old"
 OLD_FILES = ("old-1.csv", "old-2.csv")
+
+
+class Subject(Protocol):
+    """One committer: the verbs of Hadoop's `OutputCommitter`, and recovery.
+
+    It holds no state of its own between calls. What it must remember travels as a value, as it does
+    between a driver and its executors: ``job`` from `begin`, ``attempt`` inside one process, and a
+    task's ``result``. A failure is a `MagicError`: the play then does what engines do.
+
+    * ``name``: its name in the table. ``tree``: its store is a directory. ``read``: what a reader
+      of its data finds.
+    * ``begin``: start a job of a name that no other job of the play has, which adds to what the
+      destination holds or replaces it, by whatever way engines do that with this committer; gives
+      what all other calls need of it.
+    * ``attempt``: start an attempt of a task; its number counts from 1. ``write``: write one file
+      of it, and close it. ``commit_task``: what it returns reaches the driver, if the process
+      lives.
+    * ``commit_job``: with the results of the attempts that the driver accepted, one for each task.
+      Returning says: it is committed; and from ``abort_job``: it is aborted.
+    * ``recover``: end a job whose driver is dead, by another process that knows the destination and
+      the job's name. Gives ``"committed"``, ``"aborted"``, or ``""``: it cannot tell.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def tree(self) -> bool: ...
+    def read(self, stage: Stage) -> View: ...
+    def begin(self, process: Process, name: str, *, replace: bool) -> Any: ...
+    def attempt(self, process: Process, job: Any, task: str, number: int) -> Any: ...
+    def write(self, process: Process, attempt: Any, name: str, data: bytes) -> None: ...
+    def commit_task(self, process: Process, attempt: Any) -> Any: ...
+    def abort_task(self, process: Process, attempt: Any) -> None: ...
+    def commit_job(self, process: Process, job: Any, results: Sequence[Any]) -> None: ...
+    def abort_job(self, process: Process, job: Any) -> None: ...
+    def recover(self, process: Process, name: str) -> str: ...
 
 
 class Size(NamedTuple):
@@ -37,12 +71,9 @@ class Size(NamedTuple):
 
 
 class Told(NamedTuple):
-    """Somebody was told what became of a job.
-
-    Attributes:
-        after: how many moments there were. outcome: ``"committed"`` or ``"aborted"``; ``""``: that
-            it cannot be told. by: the step that told it: ``"commit job"``, ``"recover"`` …
-    """
+    """Somebody was told what became of a job: ``outcome`` is ``"committed"``, ``"aborted"``, or
+    ``""``: that it cannot be told. ``after``: how many moments there were. ``by``: which step told
+    it: ``"commit job"``, ``"recover"`` …"""
 
     after: int
     job: str
@@ -60,18 +91,13 @@ class AttemptName(NamedTuple):
 
 @dataclass
 class JobPlayed:
-    """A job of the play.
-
-    Attributes:
-        handle: what `Subject.begin` returned. results: of accepted attempts, by task.
-        granted: which attempt may commit, by task. over: its driver answers no more.
-        began: the leg in which it began.
-    """
+    """A job of the play. ``handle``: what `Subject.begin` returned. ``results``: of accepted
+    attempts, by task. ``granted``: which attempt may commit, by task. ``over``: its driver answers
+    no more."""
 
     name: str
     replace: bool
     driver: Process
-    began: Leg = field(init=False)
     handle: Any = None
     begun: bool = False
     results: dict[str, Any] = field(default_factory=dict)
@@ -79,22 +105,15 @@ class JobPlayed:
     over: bool = False
 
 
-class Play:
-    """Jobs of one committer on a stage.
-
-    Args:
-        subject: the committer.
-        size: of each job.
-        cuts: what happens to the legs that a scenario names, in its order.
-    """
+class Play(Stage):
+    """Jobs of one committer. ``cuts``: what happens to the legs that a scenario names, in its
+    order."""
 
     def __init__(self, subject: Subject, size: Size, cuts: Sequence[Cut] = ()) -> None:
+        super().__init__(subject.read, subject.tree)
         self.subject = subject
         self.size = size
         self.cuts = tuple(cuts)
-        self.stage = Stage(subject.read)
-        if isinstance(subject, Magic):
-            subject.set_up(self.stage)
         self.jobs: dict[str, JobPlayed] = {}
         self.told: list[Told] = []
         self.wrote: dict[AttemptName, set[str]] = {}
@@ -105,119 +124,86 @@ class Play:
         """Who could not go on, in words."""
 
     @property
-    def struck(self) -> bool:
-        """Whether every cut has struck."""
-        return len(self.stage.struck) == len(self.cuts)
-
-    @property
     def tasks(self) -> tuple[str, ...]:
         """The names of a job's tasks."""
         return tuple(str(number) for number in range(self.size.tasks))
 
-    def cut(self, index: int) -> Cut | None:
-        """What is to happen to a leg; None where the play has no cut for it."""
-        return self.cuts[index] if index < len(self.cuts) else None
-
-    def process(self, name: str) -> Process:
-        return Process(name, self.stage)
-
-    def old_data(self) -> None:
-        """The destination holds data of an earlier job."""
-        for name in OLD_FILES:
-            self.stage.another_program_writes(name, body_of(AttemptName(OLD, OLD, 0), name))
-        self.stage.look("", "", "the destination holds old data")
-
     # Jobs -----------------------------------------------------------------------------------------
 
-    def begin(self, name: str, cut: Cut | None = None, *, replace: bool = False) -> JobPlayed:
-        job = self.jobs[name] = JobPlayed(name, replace, self.process(f"driver of {name}"))
+    def begin(
+        self, name: str, cut: Cut | None = None, *, replace: bool = False
+    ) -> tuple[JobPlayed, Leg]:
+        driver = Process(f"driver of {name}", self)
+        job = self.jobs[name] = JobPlayed(name, replace, driver)
 
         def program() -> None:
-            job.driver.step = "begin"
-            job.handle = self.subject.begin(job.driver, name, replace=replace)
+            driver.step = "begin"
+            job.handle = self.subject.begin(driver, name, replace=replace)
             job.begun = True
 
-        job.began = self.stage.go(job.driver, program, cut)
-        return job
+        return job, self.go(driver, program, cut)
 
-    def commit(self, job: JobPlayed, cut: Cut | None = None) -> Leg:
-        """Its driver commits a job; and aborts it, if that fails."""
-
-        def program() -> None:
-            try:
-                self._commit(job, job.driver)
-            except MagicError:
-                self._abort(job)
-                raise
-            job.over = True
-            self._tell(job.name, "committed", "commit job")
-
-        return self.stage.go(job.driver, program, cut)
-
-    def replay(self, job: JobPlayed, cut: Cut | None = None) -> Leg:
-        """Another process commits a job once more, with the same results."""
-        process = self.process(f"second driver of {job.name}")
-
-        def program() -> None:
-            self._commit(job, process)
-            self._tell(job.name, "committed", "replay")
-
-        return self.stage.go(process, program, cut)
-
-    def abort(self, job: JobPlayed, cut: Cut | None = None) -> Leg:
-        return self.stage.go(job.driver, lambda: self._abort(job), cut)
-
-    def recover(self, job: JobPlayed, cut: Cut | None = None) -> Leg:
-        process = self.process(f"recovery of {job.name}")
-
-        def program() -> None:
-            process.step = "recover"
-            job.over = True
-            self._tell(job.name, self.subject.recover(process, job.name), "recover")
-
-        return self.stage.go(process, program, cut)
+    def act(self, job: JobPlayed, verb: str, cut: Cut | None = None) -> Leg:
+        """``commit``: its driver commits a job; and aborts it, if that fails. ``replay``: another
+        process commits it once more, with the same results. ``abort``, ``recover``."""
+        process = job.driver
+        if verb in ("replay", "recover"):
+            process = Process(f"{verb} of {job.name}", self)
+        return self.go(process, partial(getattr(self, f"_{verb}"), job, process), cut)
 
     def end(self, job: JobPlayed) -> None:
         """Somebody recovers a job whose outcome nobody was told."""
         if not any(told.job == job.name and told.outcome for told in self.told):
-            self.recover(job)
+            self.act(job, "recover")
 
     def _commit(self, job: JobPlayed, process: Process) -> None:
+        try:
+            self._publish(job, process)
+        except MagicError:
+            self._abort(job, process)
+            raise
+        job.over = True
+        self._tell(job, "committed", "commit job")
+
+    def _replay(self, job: JobPlayed, process: Process) -> None:
+        self._publish(job, process)
+        self._tell(job, "committed", "replay")
+
+    def _publish(self, job: JobPlayed, process: Process) -> None:
         process.step = "commit job"
         results = [job.results[task] for task in sorted(job.results)]
         self.subject.commit_job(process, job.handle, results)
 
-    def _abort(self, job: JobPlayed) -> None:
-        job.driver.step = "abort job"
+    def _abort(self, job: JobPlayed, process: Process) -> None:
+        process.step = "abort job"
         job.over = True
-        self.subject.abort_job(job.driver, job.handle)
-        self._tell(job.name, "aborted", "abort job")
+        self.subject.abort_job(process, job.handle)
+        self._tell(job, "aborted", "abort job")
 
-    def _tell(self, job: str, outcome: str, by: str) -> None:
-        self.told.append(Told(len(self.stage.moments), job, outcome, by))
+    def _recover(self, job: JobPlayed, process: Process) -> None:
+        process.step = "recover"
+        job.over = True
+        self._tell(job, self.subject.recover(process, job.name), "recover")
+
+    def _tell(self, job: JobPlayed, outcome: str, by: str) -> None:
+        self.told.append(Told(len(self.moments), job.name, outcome, by))
 
     # Tasks ----------------------------------------------------------------------------------------
 
     def attempt(self, job: JobPlayed, task: str, number: int, cut: Cut | None = None) -> Leg:
-        """An attempt of a task runs: it writes its files, asks, and commits or aborts."""
-        leg = self.started_attempt(job, task, number, cut)
-        self.stage.go_on(leg)
-        return leg
-
-    def started_attempt(
-        self, job: JobPlayed, task: str, number: int, cut: Cut | None = None
-    ) -> Leg:
-        """An attempt of a task that has not sent anything yet."""
+        """An attempt of a task that has not sent anything yet: it writes its files, asks, and
+        commits or aborts."""
         name = AttemptName(job.name, task, number)
-        process = self.process(f"task {task} of {job.name}, attempt {number}")
+        process = Process(f"task {task} of {job.name}, attempt {number}", self)
         self.wrote[name] = set(files_of(name, self.size.files))
-        return self.stage.start(process, lambda: self._work(job, name, process), cut)
+        return self.leg(process, partial(self._work, job, name, process), cut)
 
     def run_task(self, job: JobPlayed, task: str, cut: Cut | None = None) -> Leg:
         """Run a task: if its first attempt does not tell that it is done, a second one."""
         leg = self.attempt(job, task, 1, cut)
+        self.go_on(leg)
         if task not in job.results:
-            self.attempt(job, task, 2)
+            self.go_on(self.attempt(job, task, 2))
         return leg
 
     def run_tasks(self, job: JobPlayed, first: int = 0) -> None:
@@ -259,16 +245,16 @@ class Play:
 
     # Others ---------------------------------------------------------------------------------------
 
-    def whole_job(self, name: str, *, aborts: bool = False) -> None:
+    def whole_job(self, name: str, last: str) -> None:
         """A job that runs from its start to its end without a break."""
-        job = self.begin(name)
+        job, _ = self.begin(name)
         if job.begun:
             self.run_tasks(job)
-            (self.abort if aborts else self.commit)(job)
+            self.act(job, last)
 
     def need(self, leg: Leg, who: str) -> None:
         """Note who could not go on though nothing happened to it."""
-        if not leg.well:
+        if leg.error or not leg.ended:
             why = f"{type(leg.error).__name__}: {leg.error}" if leg.error else "it waits"
             self.blocked.append(f"{who}: {why}")
 
@@ -276,6 +262,11 @@ class Play:
         """Note it if a job could not commit though nothing happened to it."""
         if not any(told.job == job.name and told.outcome == "committed" for told in self.told):
             self.blocked.append(f"{job.name} could not commit")
+
+
+def old_files() -> dict[str, bytes]:
+    """Data of an earlier job."""
+    return {name: body_of(AttemptName("old", "old", 0), name) for name in OLD_FILES}
 
 
 def files_of(name: AttemptName, files: int) -> tuple[str, ...]:
@@ -295,7 +286,7 @@ def run(
     play = Play(subject, size, cuts)
     try:
         scenario(play)
-        play.stage.land()
+        play.injector.land()
     finally:
-        play.stage.close()
+        play.close()
     return play

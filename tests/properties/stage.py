@@ -1,15 +1,10 @@
-"""Where committers are tried: a store, a file tree, processes that can be stopped at each request
-to either of them, and a reader.
+"""Where committers are tried: a world of the simulator in which nothing is drawn.
 
-A `Process` is an actor of the simulator's scheduler (tests/simulation/scheduler.py), but nothing is
-drawn here: the play says who goes on, and a `Cut` says at which request of a leg something happens.
-So a schedule has few changes of place, and can be told in a few lines.
-
-Invariants:
+The play says which process goes on, and a `Cut` at which request of a leg something happens. So a
+schedule has few changes of place, and can be told in a few lines. What happens there is a fault of
+the simulator's (tests/simulation/faults.py); one kind is of the plays alone: to stop.
 
 * The same legs and cuts give the same requests in the same order.
-* A process stands still at each of its requests until it is let on. Code between two requests has
-  no effect that others could see.
 * After each request that takes effect the reader looks. What it saw is kept, so a property speaks
   of every moment and not of the end alone.
 """
@@ -19,34 +14,20 @@ from __future__ import annotations
 import os
 import random
 import re
-from collections.abc import Callable, Collection, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
-from greenlet import getcurrent  # type: ignore[import-untyped]
+from magic_committer.errors import MagicError, StoreError
+from magic_committer.runtime.components import Runtime
+from magic_committer.stores.memory import Request
+from tests.simulation.faults import Fault, Injector
+from tests.simulation.kinds import kind_of
+from tests.simulation.scheduler import Actor, Strand
+from tests.simulation.world import DEST, World, knows_all
 
-from magic_committer.commit import probe
-from magic_committer.errors import MagicError, StoreError, Unanswered
-from magic_committer.hadoop.paths import Destination
-from magic_committer.runtime.components import Clock, Runtime
-from magic_committer.stores.memory import MemoryStore, Request
-from magic_committer.upload import BlockSource, local, sender
-from tests.simulation.scheduler import (
-    Actor,
-    ActorClock,
-    Killed,
-    NeverEndsError,
-    Scheduler,
-    Strand,
-    StrandPool,
-)
-from tests.tree_bucket import TreeBucket, in_memory, stamped
-
-DEST = Destination.parse("s3://bucket/t")
 STEP_SECONDS = 0.01
 """Virtual time that a step takes."""
 COPIED_BYTES_MAX = 4096
@@ -54,33 +35,21 @@ COPIED_BYTES_MAX = 4096
 WAIT_SECONDS_MAX = 600.0
 """Virtual time that a leg may take: who waits longer is blocked."""
 
-DEATHS = ("dies before", "dies after")
-ERRORS = ("lost reply", "sent twice", "lands late")
+DEATHS = ("crash before", "crash after")
+ERRORS = ("lost reply", "sent twice", "late")
 STOP = "stops before"
+"""The process stands still, until it is woken or for ever."""
 NOTHING = "nothing"
 """The kind of a cut that never strikes: it only marks a leg, whose requests are kept."""
 
-ID_END = f"{0xABCDEF:016x}"
-_ID = re.compile(rf"([0-9a-f]{{16}}){ID_END}")
+_ID = re.compile(rf"([0-9a-f]{{16}}){0xABCDEF:016x}")
 
 View = Mapping[str, bytes]
 """What a reader finds: names and contents."""
-Reader = Callable[["Stage"], View]
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """What happens at the ``nth`` request of a leg.
-
-    ============  ==================================================================================
-    dies before   the process dies; the request was never sent
-    dies after    the process dies; the request took effect
-    stops before  the process stands still, until it is woken or for ever
-    lost reply    the request takes effect, its sender is told that there was no answer
-    sent twice    it takes effect, its reply is lost, it is sent again: the second answer is told
-    lands late    its sender is told that there was no answer; it takes effect when all is over
-    ============  ==================================================================================
-    """
+class Cut(NamedTuple):
+    """What happens at the ``nth`` request of a leg."""
 
     kind: str
     nth: int
@@ -95,13 +64,9 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Something that happened, and what a reader found after it.
-
-    Attributes:
-        process, step: whose request it was, and what that process was doing: `Process.step`.
-        request: what was asked, as words.
-        note: what a cut made of it; "" for nothing.
-    """
+    """Something that happened, and what a reader found after it. ``process``, ``step``: whose
+    request it was, and what that process was doing. ``request``: what was asked. ``note``: the cut
+    that struck it, "" for none."""
 
     process: str
     step: str
@@ -111,13 +76,9 @@ class Moment:
 
 
 class Process(Actor):
-    """A process of the play.
-
-    Attributes:
-        step: what it is doing, in words that properties know: ``"begin"``, ``"write"``, ``"commit
-            task"``, ``"abort task"``, ``"commit job"``, ``"abort job"``, ``"recover"``.
-        cut: what is to happen to it in this leg. asked: its requests in this leg.
-    """
+    """A process of the play. ``step``: what it is doing, in words of the properties: ``"write"``,
+    ``"commit task"``, ``"abort job"`` … ``cut``: what is to happen to it in this leg. ``asked``:
+    its requests in it."""
 
     def __init__(self, name: str, stage: Stage) -> None:
         super().__init__(name, "process")
@@ -129,141 +90,131 @@ class Process(Actor):
 
     @property
     def runtime(self) -> Runtime:
-        return Runtime(
-            store=self.stage.store,
-            pool=StrandPool(self.stage.scheduler, self),
-            clock=ActorClock(self.stage.scheduler, self),
-            ids=self.stage.new_id,
-        )
+        return self.stage.runtime(self)
 
 
 @dataclass
 class Leg:
-    """What a process did without a break.
-
-    Attributes:
-        error: what its program raised. ended: it came to its end. late: it would have waited for
-            longer than `WAIT_SECONDS_MAX`, or for ever.
-    """
+    """What a process did without a break. ``error``: what its program raised. ``ended``: it came to
+    its end; where it has not, nor stopped or died, it would have waited for too long."""
 
     process: Process
     error: MagicError | None = None
     ended: bool = False
-    late: bool = False
 
     @property
-    def well(self) -> bool:
-        """Whether it ended without an error."""
-        return self.ended and self.error is None
+    def over(self) -> bool:
+        process = self.process
+        return process.dead or process.stopped or (self.ended and not process.strands)
 
 
-class Director(Scheduler):
-    """A scheduler that draws nothing: it lets those on that it is told to."""
+class _Never(random.Random):
+    """Whatever may be drawn is not."""
 
-    def __init__(self) -> None:
-        super().__init__(random.Random(0), "told", STEP_SECONDS)
+    def random(self) -> float:
+        return 0.999
 
-    def let(self, actors: Collection[Actor], until: Callable[[], bool]) -> bool:
-        """Let some actors on, in turns, each one's strands in the order in which they gave way.
-        Returns False: none of them can go on, or only after `WAIT_SECONDS_MAX`."""
-        self._hub = getcurrent()
-        order = list(actors)
-        end = self.now + WAIT_SECONDS_MAX
-        while not until():
-            self._wake_sleepers()
-            strand = self._first(order)
-            if strand is not None:
-                self._ready.remove(strand)
-                order.append(order.pop(order.index(strand.actor)))
-                try:
-                    self._step(strand)
-                except NeverEndsError:
-                    return False
-                continue
-            due = [time for time, _, sleeper in self._sleeping if sleeper.actor in order]
-            if not due or min(due) > end:
-                return False
-            self.now = max(self.now, min(due))
-        return True
 
-    def _first(self, order: list[Actor]) -> Strand | None:
-        for actor in order:
-            for strand in self._ready:
-                if strand.actor is actor:
-                    return strand
+class _Cuts(Injector):
+    """Strikes where the process's cut says so."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(stage.store, stage.scheduler, stage.watch, stage.chance)
+        self._stage = stage
+        stage.scheduler.on_step = None  # what is late lands when all is over
+
+    def _due(self, request: Request, kind: str) -> Fault | None:
+        process = self._stage.process
+        process.asked.append(Asked(process.step, _reads(request)))
+        cut = process.cut
+        if cut is None or cut.nth != len(process.asked):
+            return None
+        self._stage.note(process, request, cut.kind)
+        if cut.kind != STOP:
+            return Fault(cut.kind, "", cut.nth)
+        process.stopped = True
+        self._scheduler.turn()
         return None
 
+    def _judge(self, request: Request, answer: Any, actor: Actor, sent: int) -> None:
+        assert isinstance(actor, Process)
+        self._stage.note(actor, request, looks=not _reads(request), answer=answer)
 
-@dataclass
-class Stage:
-    """A store, a file tree, processes and a reader. ``reader``: what a reader of this committer's
-    data finds."""
+    def land(self) -> bool:
+        for late in self._late:
+            self._carry_out(late.request, late.actor, late.sent)
+        self._late.clear()
+        return False
 
-    reader: Reader
-    scheduler: Director = field(default_factory=Director)
-    moments: list[Moment] = field(default_factory=list)
-    struck: list[Moment] = field(default_factory=list)
-    """Where cuts struck."""
-    marked: list[list[Asked]] = field(default_factory=list)
-    """The requests of each leg that has a cut."""
 
-    def __post_init__(self) -> None:
-        self._drawn = 0
-        self._ends = ExitStack()
-        self.blocks = BlockSource()
+def _reads(request: Request) -> bool:
+    return request.verb.startswith(("get", "head", "list"))
+
+
+class Stage(World):
+    """A store or a directory, processes and a reader. ``reader``: what a reader of this committer's
+    data finds. ``struck``: where cuts struck. ``marked``: the requests of each leg that has a cut.
+    """
+
+    def __init__(self, reader: Callable[[Any], View], tree: bool) -> None:
+        super().__init__(_Never(), tree)
+        self._reader = reader
+        self.scheduler.step_seconds = STEP_SECONDS
+        knows_all(self.store.identity)
+        self.injector = _Cuts(self)
+        self.moments: list[Moment] = []
+        self.struck: list[Moment] = []
+        self.marked: list[list[Asked]] = []
         self.view: View = {}
-        self._numbers: dict[Strand, int] = {}
-        self._late: list[tuple[Process, str, Callable[[], object]]] = []
-        self.use(MemoryStore(clock=lambda: self.scheduler.now, ids=self.new_id))
-
-    def use(self, store: MemoryStore) -> None:
-        """Play on another store, which is empty."""
-        self.store = store
-        store.before, store.after = self._before, self._after
-        probe._known.clear()  # what a process has learnt of its store
-        kept = {want: probe._Finding(True) for want in get_args(probe.Want)}
-        probe._known[self.store.identity] = kept
-        kept["uploads_by_prefix"] = probe._Finding(True)
 
     @property
     def process(self) -> Process:
-        strand = self.scheduler.current
-        assert strand is not None
-        assert isinstance(strand.actor, Process)
-        return strand.actor
+        assert isinstance(self.actor, Process)
+        return self.actor
 
-    def new_id(self) -> str:
-        """The next id: 32 hexadecimal digits."""
-        self._drawn += 1
-        return f"{self._drawn:016x}{ID_END}"
+    def note(
+        self, process: Process, request: Request, cut: str = "", *, looks: bool = False,
+        answer: Any = None,
+    ) -> None:  # fmt: skip
+        """Note a request, and what a reader finds then."""
+        if looks and (seen := self._reader(self)) != self.view:
+            self.view = seen
+        words = f"{kind_of(request)} {request.key or ' '.join(request.keys)}"
+        if isinstance(answer, StoreError):
+            words += f" -> {type(answer).__name__}"
+        self.moments.append(Moment(process.name, process.step, words, cut, self.view))
+        if cut:
+            self.struck.append(self.moments[-1])
 
-    @property
-    def clock(self) -> Clock:
-        """The virtual time."""
-        return ActorClock(self.scheduler, Actor("clock", "clock"))
+    def old_data(self, files: View) -> None:
+        """What the destination holds before anybody begins."""
+        for name, body in files.items():
+            self.store.put_object(f"{DEST.prefix}{name}", body)
+        self.view = self._reader(self)
+        self.moments.append(Moment("", "", "the destination holds old data", "", self.view))
 
-    def new_directory(self) -> Path:
-        """A directory of this machine, which goes with the stage. Its files have its time."""
-        self._ends.enter_context(stamped(lambda: self.scheduler.now))
-        return Path(self._ends.enter_context(TemporaryDirectory(dir=in_memory()))) / "t"
+    def copy(self, source: str, target: str) -> None:
+        """S3's CopyObject, which the library's port does not have: one request. Raises `NotFound`:
+        there is no object at the source."""
+        bucket = self.store._bucket
 
-    def close(self) -> None:
-        """End what is left of this stage in the process that plays it."""
-        self._ends.close()
-        self.store.before = self.store.after = None
-        sender._unsettled.clear()
-        local._remove_what_is_left()  # as the end of a process does
+        def effect() -> None:
+            body = bucket.get(source, COPIED_BYTES_MAX).body
+            attributes = bucket.objects[source].attributes
+            bucket.put(target, body, attributes)
+
+        self.store._send(Request("copy", target, keys=(source,), effect=effect), effect)
 
     # Legs -----------------------------------------------------------------------------------------
 
     def go(self, process: Process, program: Callable[[], object], cut: Cut | None = None) -> Leg:
         """Let a process run a program, alone, until it ends, dies or stops."""
-        leg = self.start(process, program, cut)
-        self.side_by_side(leg)
+        leg = self.leg(process, program, cut)
+        self.go_on(leg)
         return leg
 
-    def start(self, process: Process, program: Callable[[], object], cut: Cut | None = None) -> Leg:
-        """Start a leg; it runs with `go_on` or `side_by_side`."""
+    def leg(self, process: Process, program: Callable[[], object], cut: Cut | None = None) -> Leg:
+        """A leg; it runs with `go_on`."""
         process.cut, process.asked = cut, []
         if cut is not None:
             self.marked.append(process.asked)
@@ -279,162 +230,29 @@ class Stage:
         self.scheduler.spawn(process, run)
         return leg
 
-    def go_on(self, leg: Leg) -> None:
-        """Let a leg on until it ends, dies or stops."""
-        self.side_by_side(leg)
-
-    def side_by_side(self, *legs: Leg) -> None:
+    def go_on(self, *legs: Leg) -> None:
         """Let some legs on, a request of each in turn, until all have ended, died or stopped."""
         for leg in legs:
             leg.process.stopped = False
-        going = [leg.process for leg in legs]
-        while not all(self._over(leg) for leg in legs):
-            alive = [p for p in going if not p.dead and not p.stopped]
-            if not self.scheduler.let(alive, partial(self._changed, alive, legs)):
-                for leg in legs:
-                    leg.late = not self._over(leg)
-                break
-        if self.scheduler.crashes:
-            actor, error = self.scheduler.crashes[0]
+        order = [leg.process for leg in legs]
+        self.scheduler.run_until(
+            lambda: all(leg.over for leg in legs), partial(_next, order), WAIT_SECONDS_MAX
+        )
+        for actor, error in self.scheduler.crashes:
             raise AssertionError(f"{actor}: a program of the play raised {error!r}") from error
 
-    def _over(self, leg: Leg) -> bool:
-        process = leg.process
-        return process.dead or process.stopped or (leg.ended and not process.strands)
 
-    def _changed(self, alive: list[Process], legs: Collection[Leg]) -> bool:
-        return any(p.dead or p.stopped for p in alive) or all(self._over(leg) for leg in legs)
-
-    def land(self) -> None:
-        """Let requests take effect that were given up: see `Cut`."""
-        while self._late:
-            process, words, effect = self._late.pop(0)
-            self._carry_out(effect)
-            self.look(process.name, "late", words, "lands late")
-
-    # Requests, of whatever store ------------------------------------------------------------------
-
-    def before(self, words: str, effect: Callable[[], object], *, reads: bool) -> None:
-        """A request is to be sent: the process gives way, and what is to happen to it happens.
-        ``words``: the request. ``effect``: carries it out, and may be called more than once.
-        ``reads``: it changes nothing that anybody could see."""
-        strand = self.scheduler.current
-        assert strand is not None, f"a request outside of the play: {words}"
-        process = self.process
-        if process.dead:
-            raise Killed
-        process.asked.append(Asked(process.step, reads))
-        number = self._numbers[strand] = len(process.asked)
-        cut = process.cut
-        strikes = cut is not None and cut.nth == number
-        if cut is not None and strikes and cut.kind == STOP:
-            process.stopped = True
-            self._strike(process, words, cut.kind)
-        self.scheduler.turn()
-        if cut is None or not strikes:
-            return
-        if cut.kind == "dies before":
-            self._strike(process, words, cut.kind)
-            self.scheduler.kill(process)
-            raise Killed
-        if cut.kind == "sent twice":
-            self._carry_out(effect)
-        elif cut.kind == "lands late":
-            self._strike(process, words, cut.kind)
-            self._late.append((process, words, effect))
-            raise _unanswered(words)
-
-    def after(self, words: str) -> None:
-        """A request took effect, or was refused."""
-        strand = self.scheduler.current
-        assert strand is not None
-        process = self.process
-        cut, number = process.cut, self._numbers.pop(strand)
-        note = ""
-        if cut is not None and cut.nth == number and cut.kind in (*DEATHS, *ERRORS):
-            note = cut.kind
-        if process.asked[number - 1].reads:
-            self.moments.append(Moment(process.name, process.step, words, note, self.view))
-        else:
-            self.look(process.name, process.step, words, note)
-        if note:
-            self.struck.append(self.moments[-1])
-        if note == "dies after":
-            self.scheduler.kill(process)
-            raise Killed
-        if note == "lost reply":
-            raise _unanswered(words)
-
-    def look(self, process: str, step: str, words: str, note: str = "") -> None:
-        """Note what happened, and what a reader finds now."""
-        seen = self.reader(self)
-        if seen != self.view:
-            self.view = seen
-        self.moments.append(Moment(process, step, words, note, self.view))
-
-    def _strike(self, process: Process, words: str, note: str) -> None:
-        moment = Moment(process.name, process.step, words, note, self.view)
-        self.moments.append(moment)
-        self.struck.append(moment)
-
-    def _carry_out(self, effect: Callable[[], object]) -> None:
-        try:
-            effect()
-        except StoreError:
-            return  # a refused request has no effect, and its answer goes to nobody
-
-    def another_program_writes(self, name: str, body: bytes) -> None:
-        """A file of another program."""
-        prefix = "" if isinstance(self.store, TreeBucket) else DEST.prefix
-        self.store.put_object(f"{prefix}{name}", body)
-
-    # Beside the port ------------------------------------------------------------------------------
-
-    def copy(self, source: str, target: str) -> None:
-        """S3's CopyObject, which the library's port does not have: one request. Raises `NotFound`:
-        there is no object at the source."""
-        bucket = self.store._bucket
-
-        def effect() -> None:
-            body = bucket.get(source, COPIED_BYTES_MAX).body
-            attributes = bucket.objects[source].attributes
-            bucket.put(target, body, attributes)
-
-        self.store._send(Request("copy", target, keys=(source,), effect=effect), effect)
-
-    # The hooks of the store in memory -------------------------------------------------------------
-
-    def _before(self, request: Request) -> None:
-        self.before(words_of(request), request.effect, reads=request.verb in READS)
-
-    def _after(self, request: Request, answer: Any) -> Any:
-        refused = f" -> {type(answer).__name__}" if isinstance(answer, StoreError) else ""
-        self.after(words_of(request) + refused)
-        return None
+def _next(order: list[Process], ready: list[Strand]) -> Strand | None:
+    """The one whose turn it is, of processes in turns: its strand that has waited longest."""
+    for process in (one for one in order if not one.stopped):
+        for strand in ready:
+            if strand.actor is process:
+                order.append(order.pop(order.index(process)))
+                return strand
+    return None
 
 
-def words_of(request: Request) -> str:
-    """A request in words: S3's name of it, and the key below the destination."""
-    verb = VERBS.get(request.verb, request.verb)
-    if request.verb == "copy":
-        return f"{verb} {request.keys[0]} to {request.key}".replace(DEST.prefix, "")
-    keys = (request.key,) if request.key else request.keys
-    return f"{verb} {', '.join(key.removeprefix(DEST.prefix) or '/' for key in keys)}"
-
-
-VERBS = {
-    "get": "GET", "head": "HEAD", "put": "PUT", "delete": "DELETE", "delete_one": "DELETE",
-    "list": "LIST", "create_upload": "Create", "put_part": "UploadPart",
-    "list_parts": "ListParts", "complete_upload": "Complete", "abort_upload": "Abort",
-    "list_uploads": "ListUploads", "copy": "COPY",
-}  # fmt: skip
-
-
-READS = ("get", "head", "list", "list_parts", "list_uploads")
-
-
-def _unanswered(words: str) -> Unanswered:
-    return Unanswered(f"{words}: no answer", operation=words.partition(" ")[0], key="", status=0)
+# Readers ------------------------------------------------------------------------------------------
 
 
 def objects_read(stage: Stage) -> View:
@@ -449,18 +267,21 @@ def objects_read(stage: Stage) -> View:
 
 def files_read(stage: Stage) -> View:
     """What every reader of a directory finds."""
-    root = str(getattr(stage.store, "root", ""))
-    paths = [f"{above}/{name}" for above, _, names in os.walk(root) for name in names]
-    shown = {path[len(root) + 1 :]: path for path in paths}
-    return {name: Path(path).read_bytes() for name, path in shown.items() if is_shown(name)}
-
-
-def for_people(words: str) -> str:
-    """Words with each id that the stage has drawn as its number."""
-    return _ID.sub(lambda found: str(int(found[1], 16)), words)
+    found, root = {}, str(getattr(stage.store, "root", ""))
+    for above, directories, names in os.walk(root):
+        directories[:] = filter(is_shown, directories)
+        for name in filter(is_shown, names):
+            path = f"{above}/{name}"
+            found[path[len(root) + 1 :]] = Path(path).read_bytes()
+    return found
 
 
 def is_shown(name: str) -> bool:
     """Whether readers of tables take a file of this name: none of its path elements begins with
     ``_`` or ``.``."""
     return name[:1] not in "_." and "/_" not in name and "/." not in name
+
+
+def for_people(words: str) -> str:
+    """Words with each id that the stage has drawn as its number."""
+    return _ID.sub(lambda found: str(int(found[1], 16)), words)

@@ -127,7 +127,9 @@ class Effects(Telling):
         gone = truth.note_gone(key)
         if gone is None:
             return
-        if object_of(key) in ("data", "_SUCCESS"):
+        what = object_of(key)
+        truth.removed[actor.name, what if what in ("data", "record") else "control"] += 1
+        if what in ("data", "_SUCCESS"):
             self._data_deleted(key, gone, actor, sent)
         elif not mine:
             self.broken("I6", f"{key} of job {gone.job} was deleted by {actor}, of {actor.job}")
@@ -324,6 +326,7 @@ class Effects(Telling):
                 self._aborted_again(upload_id, actor)
             return
         truth.open.discard(upload_id)
+        truth.removed[actor.name, "upload"] += 1
         upload = truth.uploads[upload_id]
         if upload.job == actor.job:
             return

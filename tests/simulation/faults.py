@@ -201,11 +201,10 @@ class Injector:
         if self._refused[actor.name, request.verb]:
             self._refused[actor.name, request.verb] -= 1
             self._answer(answer_of("refused", request), request, strand)
-        if self.faults:
-            fault = self._due(kind)
-            if fault is not None:
-                self.struck.append((kind, fault.kind))
-                self._strike(fault.kind, request, strand)
+        fault = self._due(request, kind)
+        if fault is not None:
+            self.struck.append((kind, fault.kind))
+            self._strike(fault.kind, request, strand)
 
     def _wait(self, actor: Actor, kind: str) -> None:
         """Others go first: how many depends on how slow the process is."""
@@ -274,7 +273,7 @@ class Injector:
 
     # Faults ---------------------------------------------------------------------------------------
 
-    def _due(self, kind: str) -> Fault | None:
+    def _due(self, request: Request, kind: str) -> Fault | None:
         for fault in self.faults:
             if fault.kind in self.left_out or not may_strike(fault.kind, kind):
                 continue

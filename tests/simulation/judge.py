@@ -98,6 +98,7 @@ CASES: Mapping[str, Case] = {
     "batch beside": Case("I2", "a batch was decided while another run of it was under way", 2),
     "batch told": Case("I10", "a commit returned: this job has published the batch", 25),
     "batch skipped": Case("I10", "a commit returned: another job has published the batch", 25),
+    "removed": Case("I10", "a cleanup said what it had removed", 100),
     "passing": Case("I10", "a look said what had become of a job", 10),
 }
 """Checkers and their cases. What is stated is some third of what was measured, rare ones apart."""

@@ -17,7 +17,7 @@ from magic_committer.hadoop.paths import JobPaths
 from magic_committer.maintenance.cleanup import Cleaning, Limits
 from magic_committer.maintenance.ending import Ending
 from magic_committer.maintenance.inspect import inspect_all
-from magic_committer.maintenance.reports import Recovery
+from magic_committer.maintenance.reports import CleanupReport, Recovery
 from magic_committer.protocol.record import State
 from tests.simulation.kinds import shown
 from tests.simulation.scheduler import Actor
@@ -121,7 +121,7 @@ def cleanup(world: World, shift: Shift, limits: Limits, actor: Actor) -> None:
         clean(world, limits, actor)
 
 
-def clean(world: World, limits: Limits, actor: Actor) -> tuple[str, ...]:
+def clean(world: World, limits: Limits, actor: Actor) -> CleanupReport:
     actor.dead_seconds = limits.dead_after
     cleaning = Cleaning(
         world.runtime(actor), world.dest, limits, dry_run=actor.reads_only, options=OPTIONS
@@ -129,7 +129,7 @@ def clean(world: World, limits: Limits, actor: Actor) -> tuple[str, ...]:
     report = cleaning.run()
     for recovery in report.recovered:
         heard(world, f"{actor}: cleanup", recovery)
-    return report.errors
+    return report
 
 
 def inspect(world: World, shift: Shift, actor: Actor) -> None:
@@ -159,7 +159,10 @@ def recover_all(world: World, cleans: bool, actor: Actor) -> None:
 
 
 def last_cleanup(world: World, limits: Limits, actor: Actor) -> None:
-    """The last cleanup, without faults: afterwards nothing of ours is left."""
+    """The last cleanup, without faults: afterwards nothing of ours is left, and what it says is
+    what it did."""
     actor.serves_all = True
-    if errors := clean(world, limits, actor):
-        world.watch.broken("I5", f"the last cleanup could not do all: {errors}")
+    report = clean(world, limits, actor)
+    if report.errors:
+        world.watch.broken("I5", f"the last cleanup could not do all: {report.errors}")
+    world.watch.told_removed(report, actor)

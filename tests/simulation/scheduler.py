@@ -165,6 +165,25 @@ class Scheduler:
         if self.waiting:
             raise NeverEndsError(f"these wait for ever: {self.waiting}")
 
+    def run_until(
+        self, over: Callable[[], bool], pick: Callable[[list[Strand]], Strand | None],
+        seconds: float,
+    ) -> None:  # fmt: skip
+        """Draw nothing: let those strands on that ``pick`` gives of the ready ones, until that is
+        so, or it gives none for so many seconds."""
+        self._hub = getcurrent()
+        end = self.now + seconds
+        while not over():
+            self._wake_sleepers()
+            strand = pick(self._ready)
+            if strand is not None:
+                self._ready.remove(strand)
+                self._step(strand)
+            elif self._sleeping and self._sleeping[0][0] <= end:
+                self.now = max(self.now, self._sleeping[0][0])
+            else:
+                return
+
     def await_if_possible(self, signal: Signal) -> None:
         """Go on when the signal is set; or when nobody is left who could set it."""
         self._hopeful.append(signal)

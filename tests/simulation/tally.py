@@ -94,14 +94,13 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.CRITICAL)
     gc.disable()
     gc.collect()
-    gc.freeze()  # what is there before is not looked through after every few schedules
+    gc.freeze()  # what is there before is not looked through again
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)  # killed processes drop their files
             yield
             gc.collect()
     finally:
-        gc.unfreeze()
         logging.disable(disabled)
         if enabled:
             gc.enable()

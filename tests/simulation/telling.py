@@ -11,12 +11,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from magic_committer.errors import StoreError
+from magic_committer.maintenance.reports import CleanupReport
 from magic_committer.protocol.record import MAGIC
 from tests.simulation.decisions import Decisions
 from tests.simulation.judge import ABORTED, NOT_COMMITTED, REPLACING
 from tests.simulation.kinds import object_of, shown
 from tests.simulation.scheduler import Actor
-from tests.simulation.truth import JobTruth
+from tests.simulation.truth import FOREIGN, JobTruth
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,25 @@ class Telling(Decisions):
         self.met("passing")
         if outcome != job.decision and (outcome, job.decision) != ("committed", "reverted"):
             self.broken("I10", f"{asked} says {outcome!r}, job {job.id} is {job.decision!r}")
+
+    def told_removed(self, report: CleanupReport, actor: Actor) -> None:
+        """A cleanup that was alone, and met no fault, said what it had removed and left: jobs of
+        Hadoop's alone."""
+        removed, objects = self.truth.removed, self.truth.objects
+        others = {
+            key.split("/")[1]
+            for key, there in objects.items()
+            if there.job == FOREIGN and "/__magic_job-" in key
+        }
+        told = {
+            "record": report.records_deleted, "control": report.objects_deleted,
+            "upload": report.uploads_aborted, "left": report.uploads_left, "jobs": report.jobs_left,
+        }  # fmt: skip
+        did = {what: removed[actor.name, what] for what in told} | {"jobs": len(others)}
+        if any(did.values()):
+            self.met("removed")
+        if told != did:
+            self.broken("I10", f"{actor} says that it removed and left {told}, it was {did}")
 
     # Claims ---------------------------------------------------------------------------------------
 

@@ -174,6 +174,8 @@ class Truth:
         """How long nothing of a directory had changed when an operator listed it, at most; by the
         operator's name and the directory."""
         self.visits: Counter[str] = Counter()
+        self.removed: Counter[tuple[str, str]] = Counter()
+        """How many records, control objects and uploads each process has removed."""
 
     @property
     def step(self) -> int:

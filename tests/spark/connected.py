@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import magic_committer as mc
 from magic_committer.spark import foreach_batch, register, write_dataframe
+from tests.spark.lake import SETTINGS
 
 NOBODY = "http://127.0.0.1:9"
 """An endpoint that nobody listens at."""
@@ -30,13 +31,7 @@ STREAM_SECONDS = 300
 
 def main(dest: str) -> None:
     """Write by each face, and print what became of it, as JSON."""
-    spark = (
-        SparkSession.builder.remote("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .getOrCreate()
-    )
+    spark = SparkSession.builder.remote("local[2]").config(map=dict(SETTINGS)).getOrCreate()
     rows = spark.range(0, 6, 1, 2)
     told: dict[str, object] = {"client": type(spark).__module__}
 

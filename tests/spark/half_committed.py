@@ -12,7 +12,7 @@ from magic_committer.spark.source import MagicSource, MagicWriter, Messages
 
 
 class HalfCommitted(MagicSource):
-    """``format("half_committed")``."""
+    """``format("half_committed")``: the writers of ``magic``, with another commit."""
 
     @classmethod
     def name(cls) -> str:
@@ -20,16 +20,10 @@ class HalfCommitted(MagicSource):
         return "half_committed"
 
     def writer(self, schema: StructType, overwrite: bool) -> MagicWriter:
-        """The writer of ``magic``, with another commit."""
-        made = super().writer(schema, overwrite)
-        assert isinstance(made, MagicWriter)
-        return Killed(made.said, made.files, made.sink)
+        return _killed(super().writer(schema, overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> MagicWriter:
-        """The stream writer of ``magic``, with another commit."""
-        made = super().streamWriter(schema, overwrite)
-        assert isinstance(made, MagicWriter)
-        return Killed(made.said, made.files, made.sink)
+        return _killed(super().streamWriter(schema, overwrite))
 
 
 class Killed(MagicWriter):
@@ -37,14 +31,14 @@ class Killed(MagicWriter):
 
     def commit(self, messages: Messages, batchId: int | None = None) -> None:
         """Die."""
-        die_when_decided()
+
+        def die(*_: Any, **__: Any) -> Any:
+            os._exit(9)
+
+        Publication.complete_all = die  # type: ignore[method-assign]
         super().commit(messages, batchId)
 
 
-def die_when_decided() -> None:
-    """Kill this process when it begins to complete files."""
-
-    def die(*_: Any, **__: Any) -> Any:
-        os._exit(9)
-
-    Publication.complete_all = die  # type: ignore[method-assign]
+def _killed(made: Any) -> Killed:
+    assert isinstance(made, MagicWriter)
+    return Killed(made.said, made.files, made.sink)

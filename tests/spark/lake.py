@@ -17,6 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from magic_committer.options import Options
+from tools import java
 
 BUCKET = "lake"
 PATIENCE_SECONDS = 300.0
@@ -189,15 +190,20 @@ def attempt_number() -> int:
     return context.attemptNumber()
 
 
+SOON = " ".join(option for option in java.SMALL if not option.startswith("-Xmx"))
+SETTINGS = {
+    "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1", "spark.driver.extraJavaOptions": SOON,
+    "spark.executor.extraJavaOptions": SOON,
+}  # fmt: skip
+"""Of sessions on this machine, without a page for people. Their JVMs live for minutes, in which the
+second compiler takes twice as much as all else."""
+
+
 def builder(master: str) -> Any:
-    """What builds a session on this machine, without a page for people."""
+    """What builds a session on this machine."""
     made: Any = SparkSession.builder
-    return (
-        made.master(master)
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-    )
+    return made.master(master).config(map=SETTINGS)
 
 
 def until(holds: Callable[[], bool]) -> None:

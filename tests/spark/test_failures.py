@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import expr
+from pyspark.sql.functions import expr, udf
 
 import magic_committer as mc
 from magic_committer.spark import write_dataframe, write_partitions
@@ -18,6 +18,7 @@ from tests.spark.lake import HALF_A_BLOCK, Gate, Lake, Place, attempt_number
 
 ROWS = 100_000
 CUT_AT = 90_000
+ALGORITHM = "mapreduce.fileoutputcommitter.algorithm.version"
 
 
 def test_a_failed_attempt_is_retried_and_seen_once(
@@ -100,16 +101,63 @@ def test_cut_input_of_an_rdd_publishes_nothing(spark: SparkSession, lake: Lake, 
     assert lake.becomes_untouched()
 
 
-@pytest.mark.parametrize(("format", "partition_by"), [("csv", []), ("parquet", ["p"])])
+def save(face: str, df: DataFrame, dest: str, via: str, rows_max: int | None = None) -> None:
+    """Write a table with a column ``id`` by one of the calls."""
+    if face == "format":
+        df.write.format("magic").mode("append").save(dest)
+    elif face == "lines":
+        write_dataframe(df.selectExpr("concat(id, ' ', x) AS line"), dest, "csv")
+    elif face == "partitions":
+        write_dataframe(df.selectExpr("id", "x", "id DIV 30000 AS p"), dest, partition_by=["p"])
+    else:
+        scratch = via if face == "via" else None
+        write_dataframe(df, dest, via=scratch, max_records_per_file=rows_max)
+
+
+CASES = [("format", "lake"), ("format", "disk"), ("via", "lake")]
+
+
+@pytest.mark.parametrize(
+    ("face", "place"), [("lines", "lake"), ("partitions", "lake"), *CASES], indirect=["place"]
+)
 def test_cut_input_of_a_dataframe_publishes_nothing(
-    spark: SparkSession, lake: Lake, format: str, partition_by: list[str]
+    spark: SparkSession, place: Place, via: str, face: str
 ) -> None:
     """The same for a DataFrame, where it would be a readable file without the last rows."""
-    df = cut_short(spark).selectExpr("concat(id, ' ', x) AS line", "id DIV 30000 AS p")
-    columns = ["line", *partition_by]
     with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
-        write_dataframe(df.select(columns), lake.dest, format, partition_by=partition_by)
-    assert lake.becomes_untouched()
+        save(face, cut_short(spark), place.dest, via)
+    assert place.becomes_untouched()
+
+
+@pytest.mark.parametrize(
+    ("face", "place", "algorithm"),
+    [("frame", "lake", "1"), *((*case, "1") for case in CASES), ("via", "lake", "2")],
+    indirect=["place"],
+)
+def test_rows_of_a_failed_attempt_are_not_seen(
+    spark: SparkSession, place: Place, gate: Gate, via: str, face: str, algorithm: str
+) -> None:
+    """Whatever the session says of Hadoop's algorithm: the rows of each partition are there
+    once."""
+
+    @udf(returnType="long", useArrow=False)
+    def fails_once(row: int) -> int:
+        if row == 7 and attempt_number() == 0:
+            gate.note("failed")
+            raise RuntimeError("as the test wants")
+        return row
+
+    hadoop: Any = spark.sparkContext._jsc.hadoopConfiguration()
+    before = hadoop.get(ALGORITHM)
+    hadoop.set(ALGORITHM, algorithm)
+    try:
+        rows = spark.range(0, 10, 1, 2).select(fails_once("id").alias("id"))
+        save(face, rows, place.dest, via, rows_max=2)
+    finally:
+        hadoop.set(ALGORITHM, before)
+    assert gate.notes("failed") == [""]
+    assert place.ids() == list(range(10))
+    assert [key for key in place.hidden() if key != "_SUCCESS"] == place.open_uploads() == []
 
 
 def test_a_task_that_outlives_its_job_cleans_up(

@@ -15,7 +15,6 @@ import pyarrow.parquet
 import pytest
 from pyspark.sql import SparkSession
 
-import magic_committer as mc
 from magic_committer.spark import formats, write_dataframe
 from magic_committer.spark.formats import ROW_GROUP_BYTES, ColumnFiles, GroupedBody
 from magic_committer.spark.types import file_schema
@@ -246,26 +245,3 @@ def test_an_error_of_a_group_ends_the_input() -> None:
     body.give_up(error)
     assert seen == [1, "closed"]
     assert not hasattr(error, "__notes__")
-
-
-def test_what_cannot_be_written_is_refused_before_anything_starts(
-    spark: SparkSession, lake: Lake
-) -> None:
-    """An error, and no job."""
-    numbers = spark.range(3)
-    stream = spark.readStream.format("rate").load()
-    lasts = spark.sql("SELECT make_interval(1) AS lasts")
-    refused: list[tuple[Any, dict[str, Any], str]] = [
-        (stream, {}, "foreachBatch"),
-        (numbers.select("id", "id"), {}, "two columns of one name: id"),
-        (numbers.selectExpr("id AS a", "id AS A"), {}, "two columns of one name: A, a"),
-        (numbers.select(), {}, "no columns"),
-        (numbers, {"format": "xlsx"}, "there is parquet, csv, json, text, orc, arrow"),
-        (lasts, {}, "column lasts: the type interval cannot be kept"),
-    ]
-    for df, more, told in refused:
-        with pytest.raises(mc.OptionError, match=told):
-            write_dataframe(df, lake.dest, **more)
-    with pytest.raises(TypeError, match="no_such_option"):
-        write_dataframe(numbers, lake.dest, writer_options={"no_such_option": 1})
-    assert lake.is_untouched()

@@ -101,27 +101,3 @@ def test_what_java_would_read_as_another_day_or_not_at_all_fails_the_file(
     column = pyarrow.array([[("k", moment)] if deep else moment], files.schema.field(0).type)
     with pytest.raises(mc.OptionError, match=told), files.begin(BytesIO()) as add:
         add(pyarrow.RecordBatch.from_arrays([column], ["v"]))
-
-
-@pytest.mark.parametrize("format", ["arrow", "orc"])
-def test_what_such_files_do_not_keep_is_refused(
-    spark: SparkSession, lake: Lake, format: str
-) -> None:
-    """Types that only Spark knows, unknown options and codecs: refused before anything starts."""
-    df = spark.range(1).selectExpr(
-        *("id", "parse_json('1') AS v", "make_ym_interval(1) AS m", "NULL AS n"),
-        *("make_dt_interval(1) AS lasts", "TIME'12:00' AS t", "TIMESTAMP_NTZ'2026-01-01' AS wall"),
-    )
-    refused: list[tuple[str, dict[str, str], str]] = [
-        ("v", {}, "column v: the type variant"),
-        ("m", {}, "column m: the type interval year to month"),
-        ("id", {"header": "true"}, "no option 'header'"),
-        ("id", {"compression": "brotli"}, "compressed by 'brotli'"),
-    ]
-    if format == "orc":
-        refused += [("n", {}, "the type void"), ("lasts", {}, "the type interval day to second")]
-        refused += [("t", {}, "the type time"), ("wall", {}, "the type timestamp_ntz")]
-    for column, options, told in refused:
-        with pytest.raises(mc.OptionError, match=told):
-            write_dataframe(df.select(column), lake.dest, format, writer_options=options)
-    assert lake.is_untouched()

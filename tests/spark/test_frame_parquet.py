@@ -11,7 +11,6 @@ import pyarrow.parquet
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-import magic_committer as mc
 from magic_committer.spark import write_dataframe
 from tests.spark.lake import Lake
 
@@ -107,17 +106,3 @@ def test_the_codec_is_sparks(
     finally:
         spark.conf.unset("spark.sql.parquet.compression.codec")
     assert footer(lake).row_group(0).column(0).compression == expected
-
-
-def test_wrong_options_of_parquet_are_told(spark: SparkSession, lake: Lake) -> None:
-    """Codecs that nobody has, and sizes that are none."""
-    for options, told in (
-        ({"compression": "lzo"}, "compressed by 'lzo'"),
-        ({"compression": 7}, "compressed by '7'"),
-        ({"parquet.block.size": "a lot"}, "not a number of bytes"),
-        ({"parquet.block.size": 2**40}, "not a number of bytes"),
-        ({"parquet.page.size": "-1"}, "not a number of bytes"),
-    ):
-        with pytest.raises(mc.OptionError, match=told):
-            write_dataframe(spark.range(1), lake.dest, writer_options=options)
-    assert lake.is_untouched()

@@ -150,32 +150,6 @@ def test_rows_of_a_file_are_sorted(spark: SparkSession, lake: Lake) -> None:
         assert len(hashes) > 100
 
 
-def test_partitions_that_no_path_can_tell_are_refused(spark: SparkSession, lake: Lake) -> None:
-    """Refused before anything starts."""
-    df = spark.range(2).selectExpr(
-        *("id", "array(id) AS list", "id AS _hidden", "'a' COLLATE UTF8_LCASE AS text"),
-        "parse_json('1') AS v",
-    )
-    refused: list[tuple[Any, dict[str, Any], str]] = [
-        (df, {"partition_by": ["nope"]}, "there is no column 'nope'"),
-        (df, {"partition_by": ["id", "ID"]}, "names the column 'id' twice"),
-        (df, {"partition_by": ["list"]}, "array<bigint>, which no path can tell"),
-        (df, {"partition_by": ["v"]}, "variant, which no path can tell"),
-        (df, {"partition_by": ["_hidden"]}, "for hidden ones"),
-        (df, {"partition_by": ["text"]}, "has a collation"),
-        (df, {"partition_by": "id"}, r"Pass partition_by=\['id'\]"),
-        (df, {"partition_by": [1]}, "not of int"),
-        (spark.range(2), {"partition_by": ["id"]}, "no column would be left"),
-        (df, {"max_records_per_file": 0}, "1 or more"),
-        (df, {"max_records_per_file": True}, "whole number"),
-        (df, {"max_records_per_file": "5"}, "whole number"),
-    ]
-    for frame, wrong, told in refused:
-        with pytest.raises(mc.OptionError, match=told):
-            write_dataframe(frame, lake.dest, **wrong)
-    assert lake.is_untouched()
-
-
 SCHEMA = StructType([StructField("id", LongType()), StructField("p", StringType())])
 
 

@@ -17,7 +17,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-import magic_committer as mc
 from magic_committer.spark import write_dataframe
 from magic_committer.spark.formats import text_files
 from tests.spark.lake import Lake
@@ -173,26 +172,3 @@ def test_each_file_has_the_header(spark: SparkSession, lake: Lake) -> None:
         ("p=1", b"id,last\n1,x\n3,x\n5,x\n"),
         ("p=1", b"id,last\n7,x\n9,x\n"),
     ]
-
-
-def test_what_lines_cannot_hold_is_refused_before_anything_starts(
-    spark: SparkSession, lake: Lake
-) -> None:
-    """Unknown options, other encodings, nested types in CSV, several columns as text."""
-    df = spark.range(2).selectExpr("id", "array(id) AS list", "current_timestamp() AS at")
-    flat = df.select("id", "at")
-    for frame, format, options, told in (
-        (flat, "csv", {"sepp": ";"}, "no option 'sepp'.*Did you mean 'sep'"),
-        (flat, "json", {"header": True}, "no option 'header'"),
-        (flat, "csv", {"encoding": "UTF-16"}, "UTF-8 only"),
-        (flat, "csv", {"compression": "snappy"}, "'snappy'.*There are none"),
-        (df, "csv", {}, "column list: the type array<bigint>"),
-        (flat, "text", {}, "one column of strings"),
-        (df.select("id"), "text", {}, "one column of strings"),
-        (flat, "json", {"lineSep": ""}, "lineSep is empty"),
-    ):
-        with pytest.raises(mc.OptionError, match=f"(?s){told}"):
-            write_dataframe(frame, lake.dest, format, writer_options=options)
-    with pytest.raises(Exception, match=r"(?i)pattern"):  # as the JVM says
-        write_dataframe(flat, lake.dest, "csv", writer_options={"timestampFormat": "bbbb"})
-    assert lake.is_untouched()

@@ -6,6 +6,7 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -23,6 +24,8 @@ class Feed:
 
     directory: Path
     given: int = 0
+    files_a_batch: ClassVar[int] = 1
+    rows_a_file: ClassVar[int] = ROWS
 
     @property
     def checkpoint(self) -> Path:
@@ -35,13 +38,14 @@ class Feed:
 
     def give(self, batches: int) -> None:
         """Add input for so many batches: the next numbers."""
-        (self.directory / "in").mkdir(exist_ok=True)
-        for number in range(self.given, self.given + batches):
-            rows = range(number * ROWS, (number + 1) * ROWS)
-            lines = "".join(json.dumps({"id": n}) + "\n" for n in rows)
-            file = self.directory / "in" / f"{number:03d}.json"
-            file.write_text(lines)
-            os.utime(file, (FIRST_SECONDS + number,) * 2)  # Spark takes the oldest first
+        folder, files = self.directory / "in", self.files_a_batch
+        folder.mkdir(parents=True, exist_ok=True)
+        for number in range(self.given * files, (self.given + batches) * files):
+            rows = range(number * self.rows_a_file, (number + 1) * self.rows_a_file)
+            hidden = folder / f".{number:04d}"
+            hidden.write_text("".join(json.dumps({"id": n}) + "\n" for n in rows))
+            os.utime(hidden, (FIRST_SECONDS + number,) * 2)  # Spark takes the oldest first
+            hidden.rename(folder / f"{number:04d}.json")
         self.given += batches
 
     def rows(self, spark: SparkSession) -> DataFrame:
@@ -58,10 +62,16 @@ class Feed:
         finally:
             query.stop()
 
+    def entries(self, log: str) -> list[int]:
+        """The numbers in one of the checkpoint's logs."""
+        folder = self.checkpoint / log
+        names = [path.name for path in folder.iterdir()] if folder.exists() else []
+        return sorted(int(name) for name in names if name.isdecimal())
+
     def forget_last_commit(self) -> int:
         """Delete the last entry of Spark's commit log, as if the driver had died before it."""
+        last = self.entries("commits")[-1]
         log = self.checkpoint / "commits"
-        last = max(int(path.name) for path in log.iterdir() if path.name.isdecimal())
         (log / str(last)).unlink()
         (log / f".{last}.crc").unlink(missing_ok=True)
         return last

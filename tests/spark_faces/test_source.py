@@ -7,7 +7,6 @@ import signal
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
-from pyspark.sql.functions import col, expr, udf
 
 import magic_committer as mc
 from magic_committer.spark import register
@@ -126,32 +125,6 @@ def test_sql_inserts_with_options(spark: SparkSession, lake: Lake) -> None:
     finally:
         for table in ("magic_sql", "magic_saved"):
             spark.sql(f"DROP TABLE IF EXISTS {table}")
-
-
-def test_cut_input_publishes_nothing(spark: SparkSession, place: Place) -> None:
-    """Spark fails above a task, which sees its input end: no file, no upload, no record."""
-    cut = spark.range(0, 100_000, 1, 1).select("id", expr("1 / (90000 - id) AS x"))
-    with pytest.raises(PySparkException, match="DIVIDE_BY_ZERO"):
-        magic(cut).save(place.dest)
-    assert place.becomes_untouched()
-
-
-def test_a_task_that_fails_is_retried_and_seen_once(
-    spark: SparkSession, place: Place, gate: Gate
-) -> None:
-    """The rows of each partition are there once."""
-
-    def fails_once(number: int) -> int:
-        if number == 7 and not gate.notes("failed"):
-            gate.note("failed")
-            raise RuntimeError("as the test wants")
-        return number
-
-    flaky = udf(lambda number: fails_once(number), "bigint")
-    magic(spark.range(0, 10, 1, 2).select(flaky(col("id")).alias("id"))).save(place.dest)
-    assert gate.notes("failed") == [""]
-    assert place.ids() == list(range(10))
-    assert settled(place)
 
 
 def test_a_commit_that_dies_after_the_decision_is_finished_by_recover(

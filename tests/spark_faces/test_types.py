@@ -164,14 +164,3 @@ def test_a_year_month_interval_may_have_a_dot_in_its_name() -> None:
         file_schema(schema("a", types.ArrayType(months)), {})
     inner = types.ArrayType(schema("void", types.LongType()))
     assert file_schema(schema("v", inner), {}).names == ["v"]
-
-
-def test_structs_that_parquet_has_not_are_refused(spark: SparkSession, lake: Lake) -> None:
-    """A struct with two fields of one name, or none."""
-    for value, why in (
-        ("named_struct('a', 1, 'a', 2)", "two fields of one name: a"),
-        ("struct()", "without fields"),
-    ):
-        with pytest.raises(mc.OptionError, match=f"column v: .*{why}"):
-            write_dataframe(spark.range(1).selectExpr(f"{value} AS v"), lake.dest)
-    assert lake.is_untouched()

@@ -16,7 +16,7 @@ from magic_committer.spark import via as module
 from magic_committer.spark import write_dataframe
 from magic_committer.spark.via import ViaFile
 from tests.spark.drivers import interrupted
-from tests.spark.lake import Gate, Lake, attempt_number
+from tests.spark.lake import Gate, Lake
 
 
 def native(df: DataFrame, tmp_path: Path, format: str, **options: Any) -> list[bytes]:
@@ -120,40 +120,6 @@ def test_files_are_cut_and_sorted(spark: SparkSession, lake: Lake, via: str) -> 
     write_dataframe(df, lake.dest, via=via, max_records_per_file=4, sort_by=["a.id"])
     found = [table["a.id"].to_pylist() for table in lake.tables()]
     assert found == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-
-
-def test_a_failing_query_leaves_nothing(spark: SparkSession, lake: Lake, via: str) -> None:
-    """Nothing is visible, no upload was made, and the scratch directory is gone."""
-    df = spark.range(0, 100_000, 1, 2).select("id", expr("1 / (90000 - id) AS x"))
-    with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
-        write_dataframe(df, lake.dest, via=via)
-    assert lake.becomes_untouched()
-
-
-@pytest.mark.parametrize("algorithm", ["1", "2"])
-def test_rows_of_a_failed_attempt_are_not_seen(
-    spark: SparkSession, lake: Lake, via: str, gate: Gate, algorithm: str
-) -> None:
-    """Whatever the session says of Hadoop's algorithm."""
-
-    @udf(returnType="long", useArrow=False)
-    def fails_once(row: int) -> int:
-        if row == 7 and attempt_number() == 0:
-            gate.note("failed")
-            raise RuntimeError("as the test wants")
-        return row
-
-    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
-    name = "mapreduce.fileoutputcommitter.algorithm.version"
-    before = hadoop.get(name)
-    hadoop.set(name, algorithm)
-    try:
-        df = spark.range(0, 10, 1, 2).select(fails_once("id").alias("id"))
-        write_dataframe(df, lake.dest, via=via, max_records_per_file=2)
-    finally:
-        hadoop.set(name, before)
-    assert gate.notes("failed") == [""]
-    assert lake.ids() == list(range(10))
 
 
 @pytest.mark.parametrize(
