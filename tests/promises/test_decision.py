@@ -9,13 +9,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.commit.outcome import UNREAD_AGAIN
-from magic_committer.errors import (
-    InvalidRequest,
-    PermissionDenied,
-    PreconditionFailed,
-    Unanswered,
-    WriteConflict,
-)
+from magic_committer.errors import InvalidRequest, PreconditionFailed, Unanswered, WriteConflict
 from magic_committer.options import Accept, Mode
 from magic_committer.protocol.record import Marker, TaskCommit, may_replace_marker
 from magic_committer.stores.memory import MemoryStore, Request
@@ -122,9 +116,7 @@ def test_one_destination_twice_in_a_job_is_refused(s3: MemoryStore) -> None:
     assert remains(s3) == ({}, [], [])
 
 
-def test_an_encrypted_part_that_changed_its_etag_still_completes(
-    s3: MemoryStore,
-) -> None:
+def test_an_encrypted_part_that_changed_its_etag_still_completes(s3: MemoryStore) -> None:
     """I5: a late retry may change it (SSE-KMS): number, size and checksum tell the same part."""
     job = job_of({"a.csv": b"12345"})
     upload = s3.open_uploads()[0]
@@ -138,7 +130,7 @@ def test_an_encrypted_part_that_changed_its_etag_still_completes(
     ("fails", "error"),
     [
         ("put", Unanswered),
-        ("put", PermissionDenied),
+        ("put", mc.PermissionDenied),
         *((verb, Unanswered) for verb in ("list_uploads", "abort_upload", "delete")),
     ],
 )
@@ -197,7 +189,7 @@ def test_a_late_request_of_the_proof_brings_no_record_back(s3: MemoryStore, case
     """I4, I5: where the proof may land late the record is closed, so that its name stays taken."""
     answers = {
         "unanswered": Unanswered("still under way"),
-        "refused": PermissionDenied("the token is expired", status=403, attempts=2),
+        "refused": mc.PermissionDenied("the token is expired", status=403, attempts=2),
     }
     late: list[Request] = []
 
@@ -206,13 +198,13 @@ def test_a_late_request_of_the_proof_brings_no_record_back(s3: MemoryStore, case
             late.append(request)
             raise answers.get(case, PreconditionFailed("412", status=412, attempts=2))
         if request.verb == "complete_upload" and case == "refused later on":
-            raise PermissionDenied("no")
+            raise mc.PermissionDenied("no")
 
     s3.before = slow
     if case == "answered":
         mc.start(DEST).abort()
     else:
-        raises((Unanswered, PermissionDenied), mc.start, DEST, mode="fail_partitions")
+        raises((Unanswered, mc.PermissionDenied), mc.start, DEST, mode="fail_partitions")
     s3.before = None
     raises(PreconditionFailed, late[0].effect)
     (record,) = control(s3)
@@ -230,9 +222,7 @@ def test_what_names_an_upload_stays_while_it_is_open(s3: MemoryStore, fails: str
     assert s3.open_uploads() == ()
 
 
-def test_a_driver_whose_job_is_forgotten_asks_the_marker(
-    s3: MemoryStore,
-) -> None:
+def test_a_driver_whose_job_is_forgotten_asks_the_marker(s3: MemoryStore) -> None:
     """I10: a driver that finds no set, and no record, is told by `_SUCCESS` that it is done."""
     job = job_of({"a.csv": b"a"})
 
@@ -333,14 +323,12 @@ def test_what_another_process_has_ended_meanwhile_is_told_as_ended(s3: MemorySto
     assert visible(s3) == BOTH
 
 
-def test_an_old_marker_that_stays_is_told_as_an_unfinished_job(
-    s3: MemoryStore,
-) -> None:
+def test_an_old_marker_that_stays_is_told_as_an_unfinished_job(s3: MemoryStore) -> None:
     """The job is decided: who gets a bare 403 would take it for a refusal that left nothing."""
     s3.put_object("t/_SUCCESS", b"")
     job = job_of({"new.csv": b"new"}, mode="replace")
     with (
-        refusing(s3, "delete_one t/_SUCCESS", PermissionDenied),
+        refusing(s3, "delete_one t/_SUCCESS", mc.PermissionDenied),
         pytest.raises(mc.CommitIncomplete, match="the old _SUCCESS could not be deleted"),
     ):
         job.commit()
@@ -356,7 +344,7 @@ def test_lost_and_unfinished_files_are_told_apart(s3: MemoryStore) -> None:
     def before(request: Request) -> None:
         if request.verb == "complete_upload":
             if request.key == "t/slow.csv":
-                raise PermissionDenied("no")
+                raise mc.PermissionDenied("no")
             s3.abort_upload(gone.key, gone.upload_id)
 
     s3.before = before
@@ -374,7 +362,7 @@ def test_an_accepted_conflict_leaves_no_untold_upload(s3: MemoryStore, stays: bo
     """I4: what is at the key is taken as it is; the job's own upload is not needed any more."""
     job = half_completed(s3, mode="fail")
     s3.put_object("t/b.csv", b"theirs")
-    with refusing(s3, f"abort_upload t/{'b' if stays else '-'}.csv", PermissionDenied):
+    with refusing(s3, f"abort_upload t/{'b' if stays else '-'}.csv", mc.PermissionDenied):
         recovery = mc.recover(DEST, job.id, accept=["t/b.csv"])
     assert recovery.report is not None
     told = "the upload of t/b.csv may be open still" in " ".join(recovery.report.warnings)

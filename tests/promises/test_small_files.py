@@ -76,10 +76,6 @@ class Gate:
         until(lambda: len(self.held) >= count)
 
 
-held, is_verb = Gate, str
-"""As tests of the fence call them."""
-
-
 def until(happens: Callable[[], object]) -> None:
     ends = time.monotonic() + 300
     while not happens():

@@ -11,13 +11,7 @@ from msgspec.structs import replace
 
 import magic_committer as mc
 from magic_committer.commit.sets import EXTRA_ABORTED
-from magic_committer.errors import (
-    PermissionDenied,
-    PreconditionFailed,
-    StoreError,
-    Unanswered,
-    WriteConflict,
-)
+from magic_committer.errors import PreconditionFailed, Unanswered, WriteConflict
 from magic_committer.hadoop.documents import decode_pendingset
 from magic_committer.hadoop.manifests import EXTRA_JOB, EXTRA_TASK
 from magic_committer.options import Accept, Track
@@ -180,7 +174,7 @@ def test_a_claim_that_is_not_known_to_be_taken_undoes_nothing(s3: MemoryStore, c
     """I2: the uploads stay until the abort is repeated; who has no right to claim may commit."""
     job = mc.start(DEST)
     task = one_file(job, attempt="a")
-    error = PermissionDenied("no", status=403) if claim == "refused" else Unanswered("no answer")
+    error = mc.PermissionDenied("no", status=403) if claim == "refused" else Unanswered("no answer")
 
     def lose(request: Request) -> None:
         if STORES_SET(request):
@@ -262,7 +256,7 @@ def test_without_conditions_nothing_is_claimed(s3: MemoryStore, committed: bool)
 LOST = Unanswered("no answer")
 
 
-def held(s3: MemoryStore, task: mc.Task, *errors: StoreError) -> list[Request]:
+def held(s3: MemoryStore, task: mc.Task, *errors: mc.StoreError) -> list[Request]:
     """Commit while the PUTs of the set get these answers: the requests, which may land later."""
     late: list[Request] = []
 
@@ -309,7 +303,7 @@ def test_a_put_that_may_land_is_never_called_refused(
     """I2, I4: only one try and one refusal, without another handle, leave nothing to land."""
     job = mc.start(DEST, track=track)
     task = one_file(job)
-    refused = PermissionDenied("expired", status=403, attempts=attempts)
+    refused = mc.PermissionDenied("expired", status=403, attempts=attempts)
     late = held(s3, task, *[LOST] * lost, refused)
     may_land = lost or attempts == 2
     assert len(s3.open_uploads()) == may_land
@@ -328,10 +322,10 @@ def test_a_set_that_cannot_be_read_after_a_412_is_not_called_refused(s3: MemoryS
         if STORES_SET(request) and not matching(s3, "*.pendingset"):
             request.effect()
         if fitting("get *.pendingset")(request):
-            raise PermissionDenied("expired", status=403)
+            raise mc.PermissionDenied("expired", status=403)
 
     s3.before = expire
-    raises(PermissionDenied, task.commit)
+    raises(mc.PermissionDenied, task.commit)
     s3.before = None
     assert job.commit(expect=["1"]).files == 1
     assert visible(s3) == {"t/a.csv": b"1"}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -17,11 +16,8 @@ from magic_committer.commit.sets import EXTRA_ABORTED
 from magic_committer.commit.sweep import NAMED_MAX, TASKS_NAMED_MAX
 from magic_committer.errors import (
     InvalidRequest,
-    NotFound,
     NotSupported,
-    PermissionDenied,
     PreconditionFailed,
-    StoreError,
     Unanswered,
     WriteConflict,
 )
@@ -30,9 +26,7 @@ from magic_committer.hadoop.manifests import EXTRA_ATTEMPT, EXTRA_JOB, EXTRA_TAS
 from magic_committer.hadoop.paths import unique_name
 from magic_committer.options import Accept, Mode
 from magic_committer.protocol.record import ATTEMPT_METADATA, JOB_METADATA, TASK_METADATA
-from magic_committer.runtime.wiring import register_store, unregister_store
 from magic_committer.stores.memory import MemoryStore, Request
-from magic_committer.testing import PatientClock
 from tests.costly import costly_store
 from tests.hadoops import leave_job
 from tests.promises.hands import (
@@ -41,9 +35,11 @@ from tests.promises.hands import (
     Crash,
     committed_task,
     control,
+    deaf,
     dies_at,
     job_of,
     killed,
+    open_ids,
     raises,
     raising,
     refusing,
@@ -52,11 +48,11 @@ from tests.promises.hands import (
 )
 from tests.promises.machine import HOUR, Machine, matching
 
-DENIED = PermissionDenied("s3:… is not allowed", status=403)
+DENIED = mc.PermissionDenied("s3:… is not allowed", status=403)
 ALL = {"t/a.csv": b"1", "t/b.csv": b"22"}
 
 
-def denying(*verbs: str, key: str = "", error: StoreError = DENIED) -> Callable[[Request], None]:
+def denying(*verbs: str, key: str = "", error: mc.StoreError = DENIED) -> Callable[[Request], None]:
     """A hook that refuses these verbs, for keys that end so."""
 
     def hook(request: Request) -> None:
@@ -74,7 +70,7 @@ def decided(s3: MemoryStore, *, mode: Mode = "append") -> mc.Job:
 
 
 @pytest.mark.parametrize("error", [DENIED, InvalidRequest("a key is needed", status=400)])
-def test_an_upload_nobody_may_see_is_not_called_gone(s3: MemoryStore, error: StoreError) -> None:
+def test_an_upload_nobody_may_see_is_not_called_gone(s3: MemoryStore, error: mc.StoreError) -> None:
     """I10: after the decision its file is unfinished; nobody is told to accept what is there."""
     job = decided(s3)
     s3.before = denying("complete_upload", "list_parts", error=error)
@@ -128,7 +124,7 @@ def blind(s3: MemoryStore) -> MemoryStore:
     """A store whose listing of uploads shows none, as it may: it is a hint."""
 
     def shows_none(request: Request, reply: Any) -> Any:
-        if request.verb != "list_uploads" or isinstance(reply, StoreError):
+        if request.verb != "list_uploads" or isinstance(reply, mc.StoreError):
             return None
         page, bound = reply
         return replace(page, uploads=()), bound
@@ -140,7 +136,7 @@ def blind(s3: MemoryStore) -> MemoryStore:
 @pytest.mark.parametrize("verb", ["list_parts", "list_uploads"])
 @pytest.mark.parametrize("error", [DENIED, Unanswered("no answer")])
 def test_a_check_that_is_not_made_decides_nothing(
-    blind: MemoryStore, error: StoreError, verb: str
+    blind: MemoryStore, error: mc.StoreError, verb: str
 ) -> None:
     """I10: the error is raised, the job runs on, and the same call commits it later."""
     job = job_of({"a.csv": b"1"}, job_id="j")
@@ -159,7 +155,7 @@ FAILED = PreconditionFailed("precondition failed", status=412)
 
 @pytest.mark.parametrize("mode", get_args(Mode))
 @pytest.mark.parametrize("error", [CONFLICT, FAILED])
-def test_a_conflict_with_nothing_is_none(s3: MemoryStore, mode: Mode, error: StoreError) -> None:
+def test_a_conflict_with_nothing_is_none(s3: MemoryStore, mode: Mode, error: mc.StoreError) -> None:
     """I2: a 409 with nothing at the key is passed over; one that stays undoes nothing."""
     if mode in ("fail", "fail_partitions"):  # the others send no condition
         first = job_of({"dt=1/a.csv": b"1"}, mode=mode)
@@ -178,53 +174,24 @@ def test_a_conflict_with_nothing_is_none(s3: MemoryStore, mode: Mode, error: Sto
     assert {"t2/a.csv", "t2/b.csv"} <= set(s3.keys())
 
 
-class Deaf(MemoryStore):
-    """Aborts are answered with success and take no effect, so many times each upload."""
-
-    times = 0
-
-    def __init__(self, **rules: Any) -> None:
-        super().__init__(**rules)
-        self.heard: dict[str, int] = {}
-
-    def abort_upload(self, key: str, upload_id: str) -> None:
-        self.heard[upload_id] = self.heard.get(upload_id, 0) + 1
-        if self.heard[upload_id] > self.times:
-            super().abort_upload(key, upload_id)
-
-
-@contextmanager
-def deaf_store(times: int) -> Iterator[tuple[Deaf, PatientClock]]:
-    """Use one for the bucket ``bucket`` while the block runs."""
-    clock = PatientClock()
-    store = Deaf(clock=clock.now)
-    register_store(store, clock)
-    store.times = times
-    try:
-        yield store, clock
-    finally:
-        unregister_store(store)
-
-
 def complete(s3: MemoryStore, key: str) -> None:
     """A driver that wakes up completes a file."""
     (upload,) = s3.open_uploads(key)
     s3.complete_upload(key, upload.upload_id, s3.list_parts(key, upload.upload_id))
 
 
-def test_a_revert_is_not_told_while_an_upload_can_be_completed() -> None:
+def test_a_revert_is_not_told_while_an_upload_can_be_completed(s3: MemoryStore) -> None:
     """I3: aborts that do not take leave it `reverting`; what is completed meanwhile is deleted."""
-    with deaf_store(99) as (s3, _):
-        job = decided(s3)
-        raised = raises(mc.AbortIncomplete, mc.abort, DEST, job.id, revert=True, match="still open")
-        assert "magic_committer.recover(" in raised.hint
-        assert mc.attach(DEST, job.id).state == "reverting"
-        complete(s3, "t/a.csv")
-        s3.times = 1
-        s3.heard.clear()
-        with At(s3, "list_parts t/b.csv", lambda: complete(s3, "t/b.csv")):
-            assert mc.abort(DEST, job.id).outcome == "reverted"
-        assert remains(s3)[:2] == ({}, [])
+    deaf(s3)
+    job = decided(s3)
+    raised = raises(mc.AbortIncomplete, mc.abort, DEST, job.id, revert=True, match="still open")
+    assert "magic_committer.recover(" in raised.hint
+    assert mc.attach(DEST, job.id).state == "reverting"
+    complete(s3, "t/a.csv")
+    deaf(s3, 1)
+    with At(s3, "list_parts t/b.csv", lambda: complete(s3, "t/b.csv")):
+        assert mc.abort(DEST, job.id).outcome == "reverted"
+    assert remains(s3)[:2] == ({}, [])
 
 
 REVERT_FAILS = {
@@ -240,7 +207,7 @@ REVERT_FAILS = {
 @pytest.mark.parametrize("error", [DENIED, Unanswered("no answer"), CONFLICT])
 @pytest.mark.parametrize("what", REVERT_FAILS)
 def test_what_fails_in_a_revert_is_done_again(
-    machine: Machine, what: str, error: StoreError
+    machine: Machine, what: str, error: mc.StoreError
 ) -> None:
     """I3, I10: whatever failed, it is AbortIncomplete, never reverted or committed."""
     job, s3 = machine.job("committing"), machine.s3
@@ -254,7 +221,7 @@ def test_what_fails_in_a_revert_is_done_again(
 
 @pytest.mark.parametrize("error", [DENIED, Unanswered("no answer")])
 @pytest.mark.parametrize("verb", ["put", "get"])
-def test_a_record_that_fails_is_told(machine: Machine, verb: str, error: StoreError) -> None:
+def test_a_record_that_fails_is_told(machine: Machine, verb: str, error: mc.StoreError) -> None:
     """I10: it cannot be written, nor read after that: AbortIncomplete, no error of the store."""
     job, s3 = machine.job("reverting"), machine.s3
     undone: list[str] = []
@@ -272,36 +239,37 @@ def test_a_record_that_fails_is_told(machine: Machine, verb: str, error: StoreEr
 
 
 @pytest.mark.parametrize("times", [1, 99])
-def test_cleanup_believes_an_abort_when_the_parts_are_gone(times: int) -> None:
+def test_cleanup_believes_an_abort_when_the_parts_are_gone(machine: Machine, times: int) -> None:
     """I4: it aborts an orphan again; one that stays open is told, and not counted as aborted."""
-    with deaf_store(times) as (s3, clock):
-        key = f"t/{unique_name('x.csv', 'f' * 32)}"
-        s3.start_upload(key)
-        clock.ahead += 5 * HOUR
-        report = mc.cleanup(DEST)
-        if times == 1:
-            assert (report.uploads_aborted, report.uploads_left, report.errors) == (1, 0, ())
-            assert s3.open_uploads() == ()
-        else:
-            assert (report.uploads_aborted, report.uploads_left, report.did) == (0, 1, ())
-            assert "still open" in report.errors[0]
+    s3 = machine.s3
+    deaf(s3, times)
+    s3.start_upload(f"t/{unique_name('x.csv', 'f' * 32)}")
+    machine.later(5 * HOUR)
+    report = mc.cleanup(DEST)
+    if times == 1:
+        assert (report.uploads_aborted, report.uploads_left, report.errors) == (1, 0, ())
+        assert s3.open_uploads() == ()
+    else:
+        assert (report.uploads_aborted, report.uploads_left, report.did) == (0, 1, ())
+        assert "still open" in report.errors[0]
 
 
-def test_litter_that_names_an_upload_stays_until_the_upload_is_gone() -> None:
+def test_litter_that_names_an_upload_stays_until_the_upload_is_gone(machine: Machine) -> None:
     """I4: cleanup deletes a leftover pendingset only once what it names is proved gone."""
-    with deaf_store(99) as (s3, clock):
-        job_of({"users-name.csv": b"1"}, track="memory", accept="results")
-        (upload,) = s3.open_uploads()
-        s3.delete_object(*matching(s3, "*_job.json"))
-        clock.ahead += 5 * HOUR
-        report = mc.cleanup(DEST)
-        assert (report.objects_deleted, report.uploads_aborted) == (0, 0)
-        assert upload.upload_id in report.errors[0]
-        assert len(control(s3)) == 1
-        s3.times = 0
-        report = mc.cleanup(DEST)
-        assert (report.objects_deleted, report.uploads_aborted, report.errors) == (1, 1, ())
-        assert (s3.open_uploads(), control(s3)) == ((), [])
+    s3 = machine.s3
+    deaf(s3)
+    job_of({"users-name.csv": b"1"}, track="memory", accept="results")
+    (upload,) = s3.open_uploads()
+    s3.delete_object(*matching(s3, "*_job.json"))
+    machine.later(5 * HOUR)
+    report = mc.cleanup(DEST)
+    assert (report.objects_deleted, report.uploads_aborted) == (0, 0)
+    assert upload.upload_id in report.errors[0]
+    assert len(control(s3)) == 1
+    deaf(s3, 0)
+    report = mc.cleanup(DEST)
+    assert (report.objects_deleted, report.uploads_aborted, report.errors) == (1, 1, ())
+    assert (s3.open_uploads(), control(s3)) == ((), [])
 
 
 def test_a_lagging_listing_is_not_aborted_once_more() -> None:
@@ -348,23 +316,22 @@ def test_where_parts_may_not_be_listed_no_object_is_risked(there: bool) -> None:
         assert list(visible(s3).values()) == [b"1"]
 
 
-def test_many_uploads_that_stay_are_named_in_part_and_counted() -> None:
+def test_many_uploads_that_stay_are_named_in_part_and_counted(s3: MemoryStore) -> None:
     """I4: a hundred are named, the rest is a number; record and sets stay for the next sweep."""
-    with deaf_store(99) as (s3, _):
-        job = job_of({"users-name.csv": b"1"})
-        for number in range(NAMED_MAX + 7):
-            s3.start_upload(f"t/{number}-mcj{job.uuid}.csv")
-        report = job.abort()
-        assert (report.state, len(report.left_open)) == ("aborting", NAMED_MAX)
-        assert len(report.warnings) == NAMED_MAX + 1
-        assert report.warnings[-1] == "8 more uploads could not be aborted"
-        assert any("still open" in warning for warning in report.warnings)
-        assert matching(s3, "*.pendingset")
-        s3.times = 1
-        s3.heard.clear()
-        report = mc.attach(DEST, job.id).abort()
-        assert (report.outcome, report.warnings, report.left_open) == ("aborted", (), ())
-        assert s3.open_uploads() == ()
+    deaf(s3)
+    job = job_of({"users-name.csv": b"1"})
+    for number in range(NAMED_MAX + 7):
+        s3.start_upload(f"t/{number}-mcj{job.uuid}.csv")
+    report = job.abort()
+    assert (report.state, len(report.left_open)) == ("aborting", NAMED_MAX)
+    assert len(report.warnings) == NAMED_MAX + 1
+    assert report.warnings[-1] == "8 more uploads could not be aborted"
+    assert any("still open" in warning for warning in report.warnings)
+    assert matching(s3, "*.pendingset")
+    deaf(s3, 1)
+    report = mc.attach(DEST, job.id).abort()
+    assert (report.outcome, report.warnings, report.left_open) == ("aborted", (), ())
+    assert s3.open_uploads() == ()
 
 
 def leave_set(
@@ -379,10 +346,6 @@ def leave_set(
     s3.put(key, encode_pendingset(changed, "objects", source=key), metadata={JOB_METADATA: uuid})
 
 
-def open_ids(s3: MemoryStore) -> list[str]:
-    return [upload.upload_id for upload in s3.open_uploads()]
-
-
 def test_a_leftover_that_names_a_key_outside_names_nothing(s3: MemoryStore) -> None:
     """I6: a set of ours names an upload outside the destination: that stays, and is told."""
     job = mc.start(DEST)
@@ -390,7 +353,7 @@ def test_a_leftover_that_names_a_key_outside_names_nothing(s3: MemoryStore) -> N
     outside = s3.start_upload("elsewhere/b.csv")
     leave_set(s3, job, result, job.uuid, destination_key="elsewhere/b.csv", upload_id=outside)
     report = job.abort()
-    assert open_ids(s3) == [outside]
+    assert open_ids(s3) == {outside}
     assert "lies outside the destination" in report.warnings[0]
 
 
@@ -401,7 +364,7 @@ def test_a_leftover_of_another_run_names_nothing(s3: MemoryStore) -> None:
     theirs = s3.start_upload("t/b.csv")
     leave_set(s3, job, result, "f" * 32, destination_key="t/b.csv", upload_id=theirs)
     job.abort()
-    assert open_ids(s3) == [theirs]
+    assert open_ids(s3) == {theirs}
     assert len(matching(s3, "*-copy.pendingset")) == 1
 
 
@@ -436,7 +399,7 @@ def test_as_many_uploads_as_a_report_names_are_told_of_no_more(
     monkeypatch.setattr(sweep, "NAMED_MAX", 2)
     job = job_of({"a.csv": b"a", "b.csv": b"b"})
 
-    with refusing(s3, "abort_upload", PermissionDenied):
+    with refusing(s3, "abort_upload", mc.PermissionDenied):
         warnings = job.abort().warnings
     told = [("t/a.csv" in one, "t/b.csv" in one) for one in warnings]
     assert told == [(True, False), (False, True)]
@@ -468,12 +431,12 @@ def test_an_upload_of_the_plan_that_is_listed_still_hides_no_other() -> None:
 
 
 UPLOADS = 40
-FAILURES: dict[str, StoreError] = {
+FAILURES: dict[str, mc.StoreError] = {
     "no answer": Unanswered("no answer"),
     "slow down": Unanswered("slow down", status=503, code="SlowDown"),
-    "no bucket": NotFound("no such bucket", status=404, code="NoSuchBucket"),
-    "an empty 404": NotFound("not found", status=404),
-    "forbidden": PermissionDenied("not allowed", status=403, code="AccessDenied"),
+    "no bucket": mc.NotFound("no such bucket", status=404, code="NoSuchBucket"),
+    "an empty 404": mc.NotFound("not found", status=404),
+    "forbidden": mc.PermissionDenied("not allowed", status=403, code="AccessDenied"),
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -28,14 +28,12 @@ from magic_committer.errors import (
     WriteConflict,
 )
 from magic_committer.hadoop.statistics import Statistics
-from magic_committer.protocol.record import TOKEN_METADATA
 from magic_committer.runtime.components import Runtime
-from magic_committer.stores.base import Attributes, Checksum, ObjectInfo, ObjectStore, Part, Written
+from magic_committer.stores.base import Checksum, ObjectInfo, ObjectStore, Part, Written
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
-
-KEY = "t/a.csv"
-TOKEN = "job.attempt.1"
+from tests.unit import one_upload
+from tests.unit.one_upload import KEY, TOKEN
 
 ERRORS: dict[str, StoreError] = {
     "400": InvalidRequest("bad part", status=400, code="InvalidPart"),
@@ -47,33 +45,23 @@ ERRORS: dict[str, StoreError] = {
 }
 
 
-class World:
-    """One upload of ours on a store that refuses Complete so, the last way for ever by default."""
+class World(one_upload.World):
+    """One upload of ours on a store that refuses Complete so, the last way for ever by default.
+
+    Attributes:
+        completes: of each Complete, whether it had a condition.
+    """
 
     def __init__(
         self, *refusals: StoreError, times: int = 99, kind: type[MemoryStore] = MemoryStore
     ) -> None:
         clock = PatientClock()
-        self.store = kind(clock=clock.now, forgetful_complete=True)
-        self.runtime = Runtime(self.store, clock=clock)
-        self.upload = self.create(b"abc")
         self.completes: list[bool] = []
-        self.denied: dict[str, StoreError] = {}
         self.refusals = [*refusals, *refusals[-1:] * (times - len(refusals))]
-        self.store.before = self._before
-
-    def create(self, body: bytes, crc: Checksum | None = None) -> ReadyUpload:
-        made = self.store.create_upload(
-            KEY,
-            attributes=Attributes(metadata={TOKEN_METADATA: TOKEN}),
-            checksum="CRC32" if crc else None,
-        )
-        part = self.store.put_part(KEY, made.upload_id, 1, memoryview(body), checksum=crc)
-        return ReadyUpload(KEY, made.upload_id, TOKEN, "", (part,), len(body), crc)
+        super().__init__(kind(clock=clock.now, forgetful_complete=True), clock)
 
     def _before(self, request: Request) -> None:
-        if request.verb in self.denied:
-            raise self.denied[request.verb]
+        super()._before(request)
         if request.verb == "complete_upload":
             self.completes.append(request.if_none_match)
             if self.refusals:
@@ -81,15 +69,13 @@ class World:
 
     def done_by_another(self) -> None:
         """Another executor completes it."""
-        self.store.before, before = None, self.store.before
-        self.store.complete_upload(KEY, self.upload.upload_id, self.upload.parts)
-        self.store.before = before
+        self.quietly(self.complete)
 
     def gone(self, *, overwritten: bool = False) -> None:
         """Somebody has aborted it, or completed it and written another object."""
-        self.store.drop_upload(self.upload.upload_id)
+        self.drop()
         if overwritten:
-            self.store.put_object(KEY, b"theirs")
+            self.overwrite()
 
     def run(
         self, *, if_none_match: bool = False, distrust: bool = False
@@ -100,20 +86,13 @@ class World:
         return by_verbs(self.runtime, work(False))
 
 
-@pytest.mark.parametrize("answer", sorted(set(ERRORS) - {"400"}))
-@pytest.mark.parametrize("if_none_match", [True, False])
-def test_an_open_upload_is_unfinished_if_waiting_helps(answer: str, if_none_match: bool) -> None:
-    """Neither lost nor a conflict: nothing is at its key. A conflict with nothing is retried."""
-    world = World(ERRORS[answer])
-    completion, error = world.run(if_none_match=if_none_match)
-    assert (completion, error) == (Completion.UNFINISHED, ERRORS[answer])
-    again = if_none_match and answer in ("409", "412")
-    assert world.completes == [if_none_match] * (CONFLICT_TRIES_MAX if again else 1)
-
-
 # Refused for good ---------------------------------------------------------------------------------
 
+
 FINAL = InvalidRequest("must include the checksum for each part", status=400, code="InvalidRequest")
+ANOTHER = InvalidRequest("else", status=400, code="BadDigest")
+
+
 CURABLE: dict[str, StoreError] = {
     "no room": InvalidRequest("quota", status=403, code="QuotaExceeded"),
     "another region": InvalidRequest("region", status=400, code="AuthorizationHeaderMalformed"),
@@ -123,45 +102,57 @@ CURABLE: dict[str, StoreError] = {
 }
 
 
-@pytest.mark.parametrize("if_none_match", [True, False])
-def test_an_open_upload_that_is_called_wrong_twice_is_refused(if_none_match: bool) -> None:
-    """The same 400 came again after a pause, and the parts are there: waiting mends nothing."""
-    world = World(FINAL)
-    before = world.runtime.clock.now()
-    assert world.run(if_none_match=if_none_match) == (Completion.REFUSED, FINAL)
-    assert world.completes == [if_none_match] * 2
-    assert world.runtime.clock.now() - before >= REFUSED_PAUSE_SECONDS
+def refusals() -> Iterator[Any]:
+    """Of an open upload: the answers, whether with a condition, what becomes of it, the tries."""
+    for answer, error in ERRORS.items():
+        if answer != "400":
+            for condition in (True, False):  # a conflict with nothing is tried again
+                again = condition and answer in ("409", "412")
+                tries = CONFLICT_TRIES_MAX if again else 1
+                yield pytest.param((error,), condition, False, tries, id=f"{answer}-{condition}")
+    for condition in (True, False):
+        yield pytest.param((FINAL,), condition, False, 2, id=f"called wrong twice-{condition}")
+    for answer, error in (ERRORS | {"another 400": ANOTHER}).items():
+        if answer != "400":
+            yield pytest.param((FINAL, error), False, False, 2, id=f"of two kinds-{answer}")
+    for why, error in CURABLE.items():
+        yield pytest.param((error,), False, False, 1, id=why)
+    for answer, times in (("409", CONFLICT_TRIES_MAX - 1), ("412", CONFLICT_TRIES_MAX - 1)):
+        yield pytest.param((ERRORS[answer],) * times, True, True, times + 1, id=f"{answer} passes")
+    yield pytest.param((FINAL,), True, True, 2, id="400 passes")
+
+
+@pytest.mark.parametrize(("answers", "condition", "passes", "tries"), [*refusals()])
+def test_an_open_upload_is_refused_only_if_it_is_called_wrong_twice(
+    answers: tuple[StoreError, ...], condition: bool, passes: bool, tries: int
+) -> None:
+    """The same 400 after a pause, and its parts are there; whatever waiting mends is unfinished."""
+    world = World(*answers, times=len(answers) if passes else 99)
+    before = world.clock.now()
+    told = world.run(if_none_match=condition)
+    assert world.completes == [condition] * tries
+    if passes:
+        assert told == (Completion.DONE, None)
+        assert world.store.body(KEY) == b"abc"
+        return
+    refused = answers == (FINAL,)
+    become = Completion.REFUSED if refused else Completion.UNFINISHED
+    assert told == (become, answers[-1])
     assert world.store.open_uploads()
-
-
-@pytest.mark.parametrize("second", ["403", "404", "409", "412", "no answer", "another 400"])
-def test_two_refusals_of_two_kinds_are_no_final_one(second: str) -> None:
-    """The store has not said the same thing twice: try again later."""
-    errors = {**ERRORS, "another 400": InvalidRequest("else", status=400, code="BadDigest")}
-    world = World(FINAL, errors[second])
-    assert world.run() == (Completion.UNFINISHED, errors[second])
-    assert world.store.open_uploads()
-
-
-@pytest.mark.parametrize("why", CURABLE)
-def test_a_refusal_that_settings_or_time_mend_is_unfinished(why: str) -> None:
-    """No file is given up for them, and nothing is sent once more."""
-    world = World(CURABLE[why])
-    assert world.run() == (Completion.UNFINISHED, CURABLE[why])
-    assert len(world.completes) == 1
+    assert not refused or world.clock.now() - before >= REFUSED_PAUSE_SECONDS
 
 
 @pytest.mark.parametrize("by", ["completed", "aborted"])
 def test_a_refused_upload_that_ends_in_the_pause_is_looked_at(by: str) -> None:
     """Refused, completed or aborted by another, refused again: its object or its parts tell."""
     world = World(FINAL)
-    sleep = world.runtime.clock.sleep
+    sleep = world.clock.sleep
 
     def paused(seconds: float) -> None:
         sleep(seconds)
         world.done_by_another() if by == "completed" else world.gone()
 
-    world.runtime.clock.sleep = paused  # type: ignore[method-assign]
+    world.clock.sleep = paused  # type: ignore[method-assign]
     expected = (Completion.DONE, None) if by == "completed" else (Completion.LOST, FINAL)
     assert world.run() == expected
 
@@ -170,7 +161,7 @@ class Checked(World):
     """An upload with CRC32s, on a store that keeps what Complete was given.
 
     Attributes:
-        sent: of each Complete, the parts' checksums and the whole object's.
+        checksums: of each Complete, the parts' checksums and the whole object's.
         strict: 400 unless each part has its checksum (versitygw, AWS).
     """
 
@@ -178,7 +169,7 @@ class Checked(World):
         super().__init__()
         self.crc = Checksum("CRC32", crc)
         self.upload = self.create(body, self.crc)
-        self.sent: list[tuple[Checksum | None, Checksum | None]] = []
+        self.checksums: list[tuple[Checksum | None, Checksum | None]] = []
         self.strict = strict
         self.runtime = Runtime(cast(ObjectStore, self), clock=self.runtime.clock)
 
@@ -188,7 +179,7 @@ class Checked(World):
     def complete_upload(
         self, key: str, upload_id: str, parts: Sequence[Part], **options: Any
     ) -> Written:
-        self.sent.append((parts[0].checksum, options["checksum"]))
+        self.checksums.append((parts[0].checksum, options["checksum"]))
         if self.strict and parts[0].checksum is None:
             raise FINAL
         return self.store.complete_upload(key, upload_id, parts, **options)
@@ -199,7 +190,7 @@ def test_the_checksum_of_no_bytes_is_not_sent(body: bytes, crc: str) -> None:
     """MinIO answers 400 to that of an empty object; all others the store verifies whole."""
     world = Checked(body, crc)
     assert world.run() == (Completion.DONE, None)
-    assert world.sent == [(world.crc, world.crc if body else None)]
+    assert world.checksums == [(world.crc, world.crc if body else None)]
 
 
 def test_checksums_that_a_set_has_lost_are_taken_from_the_store() -> None:
@@ -208,7 +199,7 @@ def test_checksums_that_a_set_has_lost_are_taken_from_the_store() -> None:
     bare = world.upload.parts[0]._replace(checksum=None)
     world.upload = world.upload._replace(parts=(bare,))
     assert world.run() == (Completion.DONE, None)
-    assert world.sent == [(None, world.crc), (world.crc, world.crc)]
+    assert world.checksums == [(None, world.crc), (world.crc, world.crc)]
     assert world.store.body(KEY) == b"abc"
 
 
@@ -238,9 +229,9 @@ def test_an_upload_that_is_gone_is_unresolved(answer: str, overwritten: bool) ->
 def test_what_nobody_can_tell_is_unfinished(answer: str, verb: str, if_none_match: bool) -> None:
     """It may be open, so it is never called lost; the reason is what is to be mended."""
     world = World(ERRORS[answer])
-    world.denied[verb] = ERRORS["403"]
+    world.refused[verb] = ERRORS["403"]
     if verb == "head":  # and a listing, which would tell
-        world.denied["list"] = ERRORS["403"]
+        world.refused["list"] = ERRORS["403"]
         world.gone()
     completion, error = world.run(if_none_match=if_none_match)
     assert completion is Completion.UNFINISHED
@@ -257,7 +248,7 @@ def test_only_a_conditional_complete_conflicts_and_only_with_an_object(
     world = World(ERRORS[answer])
     world.store.put_object(KEY, b"theirs")
     if denied:
-        world.denied["list_parts"] = ERRORS["403"]
+        world.refused["list_parts"] = ERRORS["403"]
     conflict = if_none_match and answer in ("409", "412")
     refused = answer == "400" and not denied
     completion, error = world.run(if_none_match=if_none_match)
@@ -268,19 +259,6 @@ def test_only_a_conditional_complete_conflicts_and_only_with_an_object(
     )  # fmt: skip
     if answer in ("409", "412"):
         assert (error, len(world.completes)) == (ERRORS[answer], 1)
-
-
-@pytest.mark.parametrize(
-    ("error", "times"),
-    [(FINAL, 1), *((ERRORS[answer], CONFLICT_TRIES_MAX - 1) for answer in ("409", "412"))],
-    ids=["400", "409", "412"],
-)
-def test_an_answer_that_does_not_come_again_is_tried_again(error: StoreError, times: int) -> None:
-    """A restarted server, or a conflict that left nothing: the next Complete makes the object."""
-    world = World(error, times=times)
-    assert world.run(if_none_match=True) == (Completion.DONE, None)
-    assert world.completes == [True] * (times + 1)
-    assert world.store.body(KEY) == b"abc"
 
 
 # A 200 that is false ------------------------------------------------------------------------------
@@ -363,7 +341,7 @@ def test_an_object_that_comes_a_little_later_is_waited_for(look: int) -> None:
 def test_what_cannot_be_looked_at_after_a_200_is_unfinished(answer: str) -> None:
     """The reason is told, and it is asked again later; a refusal is not asked for again now."""
     world = FalseWorld(None)
-    world.denied["head"] = ERRORS[answer]
+    world.refused["head"] = ERRORS[answer]
     assert world.run(distrust=True) == (Completion.UNFINISHED, ERRORS[answer])
     assert world.false.heads == (1 if answer == "403" else LOOKS_MAX)
 

@@ -417,9 +417,7 @@ def test_a_file_system_that_cannot_be_reached_is_told(monkeypatch: pytest.Monkey
     assert raised.sent is False
 
 
-def test_a_package_that_registers_a_protocol_is_ignored(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_package_that_registers_a_protocol_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     """sshfs registers itself for sftp://: what a tree was written for is used all the same."""
 
     class Other(MemoryFileSystem):  # type: ignore[misc]  # fsspec ships no types
