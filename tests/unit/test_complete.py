@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -28,8 +29,7 @@ from magic_committer.errors import (
     WriteConflict,
 )
 from magic_committer.hadoop.statistics import Statistics
-from magic_committer.runtime.components import Runtime
-from magic_committer.stores.base import Checksum, ObjectInfo, ObjectStore, Part, Written
+from magic_committer.stores.base import Checksum, Part, Written
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
 from tests.unit import one_upload
@@ -52,13 +52,11 @@ class World(one_upload.World):
         completes: of each Complete, whether it had a condition.
     """
 
-    def __init__(
-        self, *refusals: StoreError, times: int = 99, kind: type[MemoryStore] = MemoryStore
-    ) -> None:
+    def __init__(self, *refusals: StoreError, times: int = 99) -> None:
         clock = PatientClock()
         self.completes: list[bool] = []
         self.refusals = [*refusals, *refusals[-1:] * (times - len(refusals))]
-        super().__init__(kind(clock=clock.now, forgetful_complete=True), clock)
+        super().__init__(MemoryStore(clock=clock.now, forgetful_complete=True), clock)
 
     def _before(self, request: Request) -> None:
         super()._before(request)
@@ -69,7 +67,8 @@ class World(one_upload.World):
 
     def done_by_another(self) -> None:
         """Another executor completes it."""
-        self.quietly(self.complete)
+        complete = partial(MemoryStore.complete_upload, self.store, KEY)
+        self.quietly(partial(complete, self.upload.upload_id, self.upload.parts))
 
     def gone(self, *, overwritten: bool = False) -> None:
         """Somebody has aborted it, or completed it and written another object."""
@@ -157,49 +156,40 @@ def test_a_refused_upload_that_ends_in_the_pause_is_looked_at(by: str) -> None:
     assert world.run() == expected
 
 
-class Checked(World):
-    """An upload with CRC32s, on a store that keeps what Complete was given.
+def checked(world: World, *, strict: bool = False) -> list[tuple[Checksum | None, Checksum | None]]:
+    """Of each Complete the first part's checksum and the whole object's. ``strict``: 400 unless
+    each part has its checksum (versitygw, AWS)."""
+    sent: list[tuple[Checksum | None, Checksum | None]] = []
+    complete = world.store.complete_upload
 
-    Attributes:
-        checksums: of each Complete, the parts' checksums and the whole object's.
-        strict: 400 unless each part has its checksum (versitygw, AWS).
-    """
-
-    def __init__(self, body: bytes, crc: str, *, strict: bool = False) -> None:
-        super().__init__()
-        self.crc = Checksum("CRC32", crc)
-        self.upload = self.create(body, self.crc)
-        self.checksums: list[tuple[Checksum | None, Checksum | None]] = []
-        self.strict = strict
-        self.runtime = Runtime(cast(ObjectStore, self), clock=self.runtime.clock)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.store, name)
-
-    def complete_upload(
-        self, key: str, upload_id: str, parts: Sequence[Part], **options: Any
-    ) -> Written:
-        self.checksums.append((parts[0].checksum, options["checksum"]))
-        if self.strict and parts[0].checksum is None:
+    def noted(key: str, upload_id: str, parts: Sequence[Part], **options: Any) -> Written:
+        sent.append((parts[0].checksum, options["checksum"]))
+        if strict and parts[0].checksum is None:
             raise FINAL
-        return self.store.complete_upload(key, upload_id, parts, **options)
+        return complete(key, upload_id, parts, **options)
+
+    world.store.complete_upload = noted  # type: ignore[method-assign]
+    return sent
 
 
-@pytest.mark.parametrize(("body", "crc"), [(b"", "AAAAAA=="), (b"abc", "NSRBwg==")])
-def test_the_checksum_of_no_bytes_is_not_sent(body: bytes, crc: str) -> None:
+@pytest.mark.parametrize(("body", "value"), [(b"", "AAAAAA=="), (b"abc", "NSRBwg==")])
+def test_the_checksum_of_no_bytes_is_not_sent(body: bytes, value: str) -> None:
     """MinIO answers 400 to that of an empty object; all others the store verifies whole."""
-    world = Checked(body, crc)
+    world, crc = World(), Checksum("CRC32", value)
+    world.upload = world.create(body, crc)
+    sent = checked(world)
     assert world.run() == (Completion.DONE, None)
-    assert world.checksums == [(world.crc, world.crc if body else None)]
+    assert sent == [(crc, crc if body else None)]
 
 
 def test_checksums_that_a_set_has_lost_are_taken_from_the_store() -> None:
     """A set of ``etag_form="strings"`` names none: the second Complete has what the store has."""
-    world = Checked(b"abc", "NSRBwg==", strict=True)
-    bare = world.upload.parts[0]._replace(checksum=None)
-    world.upload = world.upload._replace(parts=(bare,))
+    world, crc = World(), Checksum("CRC32", "NSRBwg==")
+    whole = world.create(b"abc", crc)
+    world.upload = whole._replace(parts=(whole.parts[0]._replace(checksum=None),))
+    sent = checked(world, strict=True)
     assert world.run() == (Completion.DONE, None)
-    assert world.checksums == [(None, world.crc), (world.crc, world.crc)]
+    assert sent == [(None, crc), (crc, crc)]
     assert world.store.body(KEY) == b"abc"
 
 
@@ -266,41 +256,11 @@ def test_only_a_conditional_complete_conflicts_and_only_with_an_object(
 ETAG = '"0123456789abcdef0123456789abcdef-1"'
 
 
-class FalseStore(MemoryStore):
-    """Answers Complete as it is told, and does nothing.
-
-    Attributes:
-        answer: to every Complete; None: it is carried out.
-        heads: how often an object was looked at. at: before which of these looks `deed` is done.
-    """
-
-    answer: Written | None = Written(ETAG)
-    heads = 0
-    at = 0
-    deed: Callable[[], object] = staticmethod(lambda: None)
-
-    def complete_upload(self, *args: Any, **terms: Any) -> Written:
-        return super().complete_upload(*args, **terms) if self.answer is None else self.answer
-
-    def head(self, key: str) -> ObjectInfo:
-        self.heads += 1
-        if self.heads == self.at:
-            self.deed()
-        return super().head(key)
-
-
-class FalseWorld(World):
-    """One upload on such a store."""
-
-    def __init__(self, answer: Written | None = FalseStore.answer, *refusals: StoreError) -> None:
-        super().__init__(*refusals, kind=FalseStore)
-        self.false = cast(FalseStore, self.store)
-        self.false.answer = answer
-
-    def really(self) -> None:
-        self.false.answer, answer = None, self.false.answer
-        self.done_by_another()
-        self.false.answer = answer
+def false(answer: Written = Written(ETAG)) -> World:  # noqa: B008  # it is a tuple
+    """One upload on a store that answers Complete so, and does nothing."""
+    world = World()
+    world.store.complete_upload = lambda *_, **__: answer  # type: ignore[method-assign]
+    return world
 
 
 @pytest.mark.parametrize(
@@ -317,33 +277,33 @@ def test_a_complete_that_was_sent_again_or_is_distrusted_is_looked_after(
     truth: str, attempts: int, distrust: bool, completion: Completion, told: str
 ) -> None:
     """versitygw answers 200 for an aborted upload if any object holds the key."""
-    world = FalseWorld(Written(ETAG, attempts=attempts))
+    world = false(Written(ETAG, attempts=attempts))
     if truth != "open":
         world.gone(overwritten=truth == "overwritten")
     become, error = world.run(distrust=distrust)
     assert become is completion
     assert told in str(error)
-    looked = truth != "gone" or completion is Completion.LOST
-    assert bool(world.false.heads) is looked
-    assert completion is not Completion.LOST or world.false.heads >= LOOKS_MAX
+    looks = world.sent.count("head")
+    assert bool(looks) is (completion is not Completion.DONE)
+    assert completion is not Completion.LOST or looks >= LOOKS_MAX
 
 
 @pytest.mark.parametrize("look", [1, 2, LOOKS_MAX])
 def test_an_object_that_comes_a_little_later_is_waited_for(look: int) -> None:
     """A Complete beside another one is answered before the other has ended: the wait is bounded."""
-    world = FalseWorld()
-    world.false.at, world.false.deed = look, world.really
+    world = false()
+    world.before("head", look, world.done_by_another)
     assert world.run(distrust=True) == (Completion.DONE, None)
-    assert world.false.heads == look
+    assert world.sent.count("head") == look
 
 
 @pytest.mark.parametrize("answer", ["403", "no answer"])
 def test_what_cannot_be_looked_at_after_a_200_is_unfinished(answer: str) -> None:
     """The reason is told, and it is asked again later; a refusal is not asked for again now."""
-    world = FalseWorld(None)
+    world = World()
     world.refused["head"] = ERRORS[answer]
     assert world.run(distrust=True) == (Completion.UNFINISHED, ERRORS[answer])
-    assert world.false.heads == (1 if answer == "403" else LOOKS_MAX)
+    assert world.sent.count("head") == (2 if answer == "403" else LOOKS_MAX)
 
 
 @pytest.mark.parametrize(
@@ -361,7 +321,7 @@ def test_an_upload_of_hadoops_is_recognised_by_its_etag(
     multipart_etag: str, answered: str, there: str, done: bool
 ) -> None:
     """By its parts', else by the one that Complete answered, else by whatever is there."""
-    world = FalseWorld(Written(answered))
+    world = false(Written(answered))
     world.upload = world.upload._replace(token="", multipart_etag=multipart_etag)
     world.gone(overwritten=True)
     info = replace(world.store.head(KEY), etag=there)
@@ -406,14 +366,14 @@ def test_an_open_upload_without_its_parts_is_lost(
 
 def test_parts_that_are_gone_because_another_completes_it_just_now_are_waited_for() -> None:
     """Between taking the parts away and showing the object a store shows neither."""
-    world = FalseWorld(None, ERRORS["400"])
+    world = World(ERRORS["400"])
     without_parts(world)
 
     def ends() -> None:
         world.refusals = []
-        world.really()
+        world.done_by_another()
 
-    world.false.at, world.false.deed = 3, ends
+    world.before("head", 3, ends)
     assert world.run() == (Completion.DONE, None)
 
 
