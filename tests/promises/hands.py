@@ -294,10 +294,22 @@ def crash() -> None:
 
 
 def dies_at(
-    s3: MemoryStore, fits: Fits, step: Callable[[], object], *, after: bool = False, nth: int = 1
+    s3: MemoryStore,
+    fits: Fits,
+    step: Callable[[], object],
+    *,
+    after: bool = False,
+    nth: int = 1,
+    silent: bool = False,
 ) -> None:
-    """The process that takes a step is killed at such a request, before or after its effect."""
-    at = At(s3, fits, crash, after=after, nth=nth)
+    """The process that takes a step is killed at such a request, before or after its effect.
+    ``silent``: none of its threads sends anything from then on."""
+
+    def die() -> None:
+        s3.before = raising("*", Crash) if silent else s3.before
+        raise Crash
+
+    at = At(s3, fits, die, after=after, nth=nth)
     with pytest.raises(Crash):
         step()
     assert at.done

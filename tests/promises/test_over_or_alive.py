@@ -11,7 +11,6 @@ from magic_committer.options import Options
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.runtime.components import Runtime
 from magic_committer.runtime.threads import ThreadPool
-from magic_committer.stores.memory import Request
 from tests.hadoops import leave_job
 from tests.promises.hands import DEST, At, committed_task, failing, raises, refusing, visible
 from tests.promises.machine import DAY, STATES, Machine
@@ -36,18 +35,10 @@ def test_a_listing_that_takes_long_makes_a_job_no_older(machine: Machine) -> Non
     job = machine.job("running")
     s3 = machine.s3
     s3._bucket.page_keys = 1
-    pages: list[str] = []
-
-    def a_day_later(request: Request) -> None:
-        if request.verb == "list" and job.id in request.key:
-            pages.append(request.key)
-            if len(pages) == 2:
-                machine.later(DAY)
-
-    s3.before = a_day_later
-    raises(mc.JobTooYoung, mc.recover, DEST, job.id, dead_after=DAY)
-    assert len(pages) > 2
-    s3.before = None
+    s3.requests.clear()
+    with At(s3, f"list *{job.id}*", lambda: machine.later(DAY), nth=2):
+        raises(mc.JobTooYoung, mc.recover, DEST, job.id, dead_after=DAY)
+    assert s3.requests["list"] > 2
     assert mc.attach(DEST, job.id).state == "running"
 
 

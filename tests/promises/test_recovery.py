@@ -15,7 +15,7 @@ from magic_committer.commit import probe
 from magic_committer.options import Mode
 from magic_committer.protocol.record import JOB_METADATA, TOKEN_METADATA
 from magic_committer.runtime import wiring
-from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock, memory_store
 from tests.costly import costly_store
 from tests.in_memory import Fresh
@@ -23,11 +23,9 @@ from tests.plans import write_plan
 from tests.promises.hands import (
     DEST,
     At,
-    Crash,
     Nth,
     StillClock,
     dies_at,
-    fitting,
     job_of,
     raises,
     remains,
@@ -299,18 +297,7 @@ def test_a_driver_that_dies_while_it_asks_the_store_leaves_no_upload(
 ) -> None:
     """I4: what a driver has tried at the store, to learn what it keeps, goes with its job."""
     monkeypatch.setattr(probe, "_known", {})
-    dead: list[Request] = []
-    dies = fitting("put_part */probe-*")
-
-    def die(request: Request) -> None:
-        if dead or dies(request):
-            dead.append(request)
-            raise Crash
-
-    s3.before = die
-    with pytest.raises(Crash):
-        job_of({"a": b"1"}, mode=mode).commit()
-    s3.before = None
+    dies_at(s3, "put_part */probe-*", lambda: job_of({"a": b"1"}, mode=mode).commit(), silent=True)
     (record,) = matching(s3, "*/_job.json")
     assert len(s3.open_uploads()) > 0
     mc.recover(DEST, record.split("/__magic_job-")[1].partition("/")[0], dead_after=0)

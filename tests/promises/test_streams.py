@@ -285,15 +285,7 @@ def test_a_run_that_cannot_be_settled_stops_the_next(still: MemoryStore) -> None
 def test_a_ledger_that_cannot_be_written_leaves_the_job_unfinished(still: MemoryStore) -> None:
     """All is visible, and what is missing is told; the next run finishes, and publishes no more."""
     job, results = run_of(7)
-    writes = []
-
-    def refuse(request: Request) -> None:
-        if (request.verb, request.key) == ("put", LEDGER):
-            writes.append(request)
-            if len(writes) > 1:
-                raise PermissionDenied("no")
-
-    still.before = refuse
+    At(still, f"put {LEDGER}", lambda: failing(still, "put", LEDGER, PermissionDenied("no")))
     caught = raises(mc.CommitIncomplete, commit, job, results, 7)
     assert caught.outstanding == (LEDGER,)
     assert caught.state == "completed"
