@@ -321,6 +321,14 @@ def killed_at(s3: MemoryStore, verb: str, key: str, job: mc.Job) -> None:
     dies_at(s3, f"{verb} {key}", job.commit)
 
 
+def decided(s3: MemoryStore, **terms: Any) -> mc.Job:
+    """A job of two tasks, ``a.csv`` and ``b.csv``, whose driver died before its first Complete."""
+    job = job_of({"a.csv": b"1"}, {"b.csv": b"22"}, **terms)
+    with refusing(s3, "complete_upload", Crash):
+        raises(Crash, job.commit)
+    return job
+
+
 def half_completed(s3: MemoryStore, *, mode: Mode = "append") -> mc.Job:
     """A job of two files whose driver died after it had completed ``a.csv``."""
     job = mc.start(DEST, mode=mode)

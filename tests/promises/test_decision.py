@@ -16,11 +16,11 @@ from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import (
     DEST,
     At,
-    Crash,
     Fits,
     Nth,
     committed_task,
     control,
+    decided,
     dies_at,
     failing,
     fitting,
@@ -253,14 +253,6 @@ def test_a_driver_without_record_and_marker_knows_nothing(s3: MemoryStore, at: s
 
 
 BOTH = {"t/a.csv": b"1", "t/b.csv": b"22"}
-
-
-def decided(s3: MemoryStore) -> mc.Job:
-    """A job whose driver died before its first Complete."""
-    job = job_of({"a.csv": b"1"}, {"b.csv": b"22"})
-    with refusing(s3, "complete_upload", Crash):
-        raises(Crash, job.commit)
-    return job
 
 
 def test_accept_takes_no_file_whose_upload_is_open(s3: MemoryStore) -> None:

@@ -258,7 +258,7 @@ class Finishing:
         self.s3 = machine.s3
         self.machine = machine
         self.just_now = just_now
-        self.runtime = Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
+        self.runtime = machine.runtime
         self.seen = running(self.runtime)
         self.swap(State.COMMITTING, plan=ObjectRef("t/__magic_job-j/_plan-0.json", '"0"'))
         ref = marker_ref(self.runtime, MARKER)

@@ -32,10 +32,10 @@ from tests.hadoops import leave_job
 from tests.promises.hands import (
     DEST,
     At,
-    Crash,
     committed_task,
     control,
     deaf,
+    decided,
     dies_at,
     job_of,
     killed,
@@ -62,17 +62,10 @@ def denying(*verbs: str, key: str = "", error: mc.StoreError = DENIED) -> Callab
     return hook
 
 
-def decided(s3: MemoryStore, *, mode: Mode = "append") -> mc.Job:
-    job = job_of({"a.csv": b"1", "b.csv": b"22"}, job_id="j", mode=mode)
-    with refusing(s3, "complete_upload", Crash), pytest.raises(Crash):
-        job.commit()
-    return job
-
-
 @pytest.mark.parametrize("error", [DENIED, InvalidRequest("a key is needed", status=400)])
 def test_an_upload_nobody_may_see_is_not_called_gone(s3: MemoryStore, error: mc.StoreError) -> None:
     """I10: after the decision its file is unfinished; nobody is told to accept what is there."""
-    job = decided(s3)
+    job = decided(s3, job_id="j")
     s3.before = denying("complete_upload", "list_parts", error=error)
     for step in (lambda: mc.attach(DEST, "j").commit(), lambda: mc.recover(DEST, "j")):
         raised = raises(mc.CommitIncomplete, step)
@@ -90,7 +83,7 @@ def test_an_upload_nobody_may_see_is_not_called_gone(s3: MemoryStore, error: mc.
 @pytest.mark.parametrize("verb", ["list_parts", "head"])
 def test_an_upload_that_cannot_be_told_is_not_missing(s3: MemoryStore, verb: str) -> None:
     """I10: inspect says that it may not be looked at; nobody calls it unresolved."""
-    decided(s3)
+    decided(s3, job_id="j")
     for upload in s3.open_uploads():
         if verb == "head":  # it has ended; whether it was completed only its object tells
             s3.drop_upload(upload.upload_id)
@@ -111,7 +104,7 @@ def test_an_upload_that_cannot_be_told_is_not_missing(s3: MemoryStore, verb: str
 
 def test_a_store_that_does_not_answer_is_no_finding(s3: MemoryStore) -> None:
     """I10: inspect tells that the uploads cannot be looked at, and counts none as missing."""
-    decided(s3)
+    decided(s3, job_id="j")
     for upload in s3.open_uploads():
         s3.drop_upload(upload.upload_id)
     s3.before = denying("list_parts", key=".csv", error=Unanswered("no answer"))
@@ -183,7 +176,7 @@ def complete(s3: MemoryStore, key: str) -> None:
 def test_a_revert_is_not_told_while_an_upload_can_be_completed(s3: MemoryStore) -> None:
     """I3: aborts that do not take leave it `reverting`; what is completed meanwhile is deleted."""
     deaf(s3)
-    job = decided(s3)
+    job = decided(s3, job_id="j")
     raised = raises(mc.AbortIncomplete, mc.abort, DEST, job.id, revert=True, match="still open")
     assert "magic_committer.recover(" in raised.hint
     assert mc.attach(DEST, job.id).state == "reverting"
@@ -346,26 +339,21 @@ def leave_set(
     s3.put(key, encode_pendingset(changed, "objects", source=key), metadata={JOB_METADATA: uuid})
 
 
-def test_a_leftover_that_names_a_key_outside_names_nothing(s3: MemoryStore) -> None:
-    """I6: a set of ours names an upload outside the destination: that stays, and is told."""
-    job = mc.start(DEST)
-    result = committed_task(job, "1", {"a.csv": b"1"})
-    outside = s3.start_upload("elsewhere/b.csv")
-    leave_set(s3, job, result, job.uuid, destination_key="elsewhere/b.csv", upload_id=outside)
-    report = job.abort()
-    assert open_ids(s3) == {outside}
-    assert "lies outside the destination" in report.warnings[0]
-
-
-def test_a_leftover_of_another_run_names_nothing(s3: MemoryStore) -> None:
-    """I6: what another run of a given id left is not ours: it stays, with what it names."""
+@pytest.mark.parametrize("outside", [True, False], ids=["a key outside", "of another run"])
+def test_a_leftover_that_is_not_the_jobs_names_nothing(s3: MemoryStore, outside: bool) -> None:
+    """I6: an upload outside the destination stays, and is told; another run's set stays, too."""
     job = mc.start(DEST, job_id="given")
     result = committed_task(job, "1", {"a.csv": b"1"})
-    theirs = s3.start_upload("t/b.csv")
-    leave_set(s3, job, result, "f" * 32, destination_key="t/b.csv", upload_id=theirs)
-    job.abort()
+    key = "elsewhere/b.csv" if outside else "t/b.csv"
+    theirs = s3.start_upload(key)
+    uuid = job.uuid if outside else "f" * 32
+    leave_set(s3, job, result, uuid, destination_key=key, upload_id=theirs)
+    report = job.abort()
     assert open_ids(s3) == {theirs}
-    assert len(matching(s3, "*-copy.pendingset")) == 1
+    if outside:
+        assert "lies outside the destination" in report.warnings[0]
+    else:
+        assert len(matching(s3, "*-copy.pendingset")) == 1
 
 
 def test_a_leftover_pending_of_a_committed_file_costs_no_object(s3: MemoryStore) -> None:

@@ -195,20 +195,18 @@ def test_checksums_that_a_set_has_lost_are_taken_from_the_store() -> None:
 
 @pytest.mark.parametrize("answer", ERRORS)
 @pytest.mark.parametrize("if_none_match", [True, False])
-def test_what_another_completed_is_done_whatever_is_said(answer: str, if_none_match: bool) -> None:
-    """Its object tells by its token."""
+@pytest.mark.parametrize("truth", ["completed", "overwritten", "aborted"])
+def test_an_upload_that_has_ended_is_what_its_object_tells(
+    truth: str, answer: str, if_none_match: bool
+) -> None:
+    """Done by its token, whatever is said; else unresolved, or lost; maybe still under way."""
     world = World(ERRORS[answer])
-    world.done_by_another()
-    assert world.run(if_none_match=if_none_match) == (Completion.DONE, None)
-
-
-@pytest.mark.parametrize("answer", ERRORS)
-@pytest.mark.parametrize("overwritten", [True, False])
-def test_an_upload_that_is_gone_is_unresolved(answer: str, overwritten: bool) -> None:
-    """Aborted, or completed and overwritten; lost if nothing is there; maybe still under way."""
-    world = World(ERRORS[answer])
-    world.gone(overwritten=overwritten)
-    gone = Completion.UNRESOLVED if overwritten else Completion.LOST
+    if truth == "completed":
+        world.done_by_another()
+        assert world.run(if_none_match=if_none_match) == (Completion.DONE, None)
+        return
+    world.gone(overwritten=truth == "overwritten")
+    gone = Completion.UNRESOLVED if truth == "overwritten" else Completion.LOST
     become = Completion.UNFINISHED if answer == "no answer" else gone
     assert world.run() == (become, ERRORS[answer])
 
