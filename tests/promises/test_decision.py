@@ -629,13 +629,12 @@ def test_a_refused_file_is_told_by_its_error(s3: MemoryStore, refused: mc.Job, l
     if lost:
         s3.delete_object("t/1.csv")
     raised = raises(mc.CommitIncomplete, mc.recover, DEST, refused.id, match="refused by the store")
-    error = raised
-    assert lost or "the checksum is wrong" in error.message
-    assert set(error.unresolved) == {"t/2.csv"} | ({"t/1.csv"} if lost else set())
-    assert (error.refused, error.unfinished) == (("t/2.csv",), ())
-    assert "never published" in error.hint
-    assert ("Somebody aborted" in error.hint) is lost
-    assert "revert=True" in error.hint
+    assert lost or "the checksum is wrong" in raised.message
+    assert set(raised.unresolved) == {"t/2.csv"} | ({"t/1.csv"} if lost else set())
+    assert (raised.refused, raised.unfinished) == (("t/2.csv",), ())
+    assert "never published" in raised.hint
+    assert ("Somebody aborted" in raised.hint) is lost
+    assert "revert=True" in raised.hint
 
 
 @pytest.mark.parametrize("seen", [True, False])

@@ -254,7 +254,10 @@ MARKER = "t/_SUCCESS"
 class Finishing:
     """A job whose record says ``completed``, about to mark its destination."""
 
-    def __init__(self, machine: Machine, just_now: bool) -> None:
+    def __init__(self, machine: Machine, just_now: bool, *, before: bool = False) -> None:
+        """``before``: the destination had a marker when the job completed."""
+        if before:
+            machine.s3.put_object(MARKER, b"older")
         self.s3 = machine.s3
         self.machine = machine
         self.just_now = just_now
@@ -295,8 +298,7 @@ def job(machine: Machine, by: bool) -> Finishing:
 @pytest.fixture
 def after_another(machine: Machine, by: bool) -> Finishing:
     """A job about to mark a destination that had a marker when it completed."""
-    machine.s3.put_object(MARKER, b"older")
-    return Finishing(machine, by)
+    return Finishing(machine, by, before=True)
 
 
 PUT = f"put {MARKER}"
@@ -311,9 +313,7 @@ def test_a_marker_of_after_our_completion_stays(
     machine: Machine, by: bool, before: bool, after_look: bool, body: bytes
 ) -> None:
     """I8: it counts by its own time, also when it comes between our look and our PUT."""
-    if before:
-        machine.s3.put_object(MARKER, b"older")
-    job = Finishing(machine, by)
+    job = Finishing(machine, by, before=before)
     machine.later(10)
     comes = partial(machine.s3.put_object, MARKER, body)
     if after_look:
@@ -416,9 +416,7 @@ def test_who_has_just_seen_no_marker_does_not_look_for_it_again(
     machine: Machine, just_now: bool, before: bool, looks: int
 ) -> None:
     """One that was there is read again: it may be another one with the same bytes."""
-    if before:
-        machine.s3.put_object(MARKER, b"older")
-    job = Finishing(machine, just_now)
+    job = Finishing(machine, just_now, before=before)
     asked = noted(machine.s3, f"get {MARKER}")
     assert job.mark() == ""
     assert (len(asked), job.is_ours()) == (looks, True)

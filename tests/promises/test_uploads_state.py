@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -52,27 +51,17 @@ DENIED = mc.PermissionDenied("s3:… is not allowed", status=403)
 ALL = {"t/a.csv": b"1", "t/b.csv": b"22"}
 
 
-def denying(*verbs: str, key: str = "", error: mc.StoreError = DENIED) -> Callable[[Request], None]:
-    """A hook that refuses these verbs, for keys that end so."""
-
-    def hook(request: Request) -> None:
-        if request.verb in verbs and request.key.endswith(key):
-            raise error
-
-    return hook
-
-
 @pytest.mark.parametrize("error", [DENIED, InvalidRequest("a key is needed", status=400)])
 def test_an_upload_nobody_may_see_is_not_called_gone(s3: MemoryStore, error: mc.StoreError) -> None:
     """I10: after the decision its file is unfinished; nobody is told to accept what is there."""
     job = decided(s3, job_id="j")
-    s3.before = denying("complete_upload", "list_parts", error=error)
+    s3.before = raising("complete_upload|list_parts", error)
     for step in (lambda: mc.attach(DEST, "j").commit(), lambda: mc.recover(DEST, "j")):
         raised = raises(mc.CommitIncomplete, step)
         assert raised.unresolved == ()
         assert sorted(raised.unfinished) == ["t/a.csv", "t/b.csv"]
         assert "accept" not in raised.hint
-    s3.before = denying("complete_upload", "list_parts", "list_uploads", error=error)
+    s3.before = raising("complete_upload|list_parts|list_uploads", error)
     with pytest.raises(mc.CommitIncomplete):  # the operator's word is for what is gone
         mc.recover(DEST, "j", accept=["t/a.csv", "t/b.csv"])
     s3.before = None
@@ -84,18 +73,12 @@ def test_an_upload_nobody_may_see_is_not_called_gone(s3: MemoryStore, error: mc.
 def test_an_upload_that_cannot_be_told_is_not_missing(s3: MemoryStore, verb: str) -> None:
     """I10: inspect says that it may not be looked at; nobody calls it unresolved."""
     decided(s3, job_id="j")
-    for upload in s3.open_uploads():
-        if verb == "head":  # it has ended; whether it was completed only its object tells
-            s3.drop_upload(upload.upload_id)
-
-    def hook(request: Request) -> None:
-        if request.verb == "list_uploads":
-            raise NotSupported("no such listing", status=501)
-        denying(verb, key=".csv")(request)
-        if verb == "head":  # else a listing of the key tells
-            denying("list", key=".csv")(request)
-
-    s3.before = hook
+    for upload in s3.open_uploads() if verb == "head" else ():
+        s3.drop_upload(upload.upload_id)  # whether it was completed only its object tells
+    unlisted = raising("list_uploads", NotSupported("no such listing", status=501))
+    # Else a listing of the key tells.
+    denied = raising("head|list *.csv" if verb == "head" else "list_parts *.csv", DENIED)
+    s3.before = lambda request: (unlisted(request), denied(request))
     (found,) = mc.inspect(DEST)
     assert (found.missing, found.missing_keys, found.visible) == (0, (), 0)
     assert "of 2 files nobody can tell" in found.problem
@@ -107,7 +90,7 @@ def test_a_store_that_does_not_answer_is_no_finding(s3: MemoryStore) -> None:
     decided(s3, job_id="j")
     for upload in s3.open_uploads():
         s3.drop_upload(upload.upload_id)
-    s3.before = denying("list_parts", key=".csv", error=Unanswered("no answer"))
+    s3.before = raising("list_parts *.csv", Unanswered("no answer"))
     (found,) = mc.inspect(DEST)
     assert (found.visible, found.missing, found.problem) == (None, None, "no answer")
 
@@ -133,7 +116,7 @@ def test_a_check_that_is_not_made_decides_nothing(
 ) -> None:
     """I10: the error is raised, the job runs on, and the same call commits it later."""
     job = job_of({"a.csv": b"1"}, job_id="j")
-    blind.before = denying(verb, error=error)
+    blind.before = raising(verb, error)
     if verb == "list_parts" or isinstance(error, Unanswered):
         raises(type(error), job.commit)
         assert job.state == "running"
@@ -156,7 +139,7 @@ def test_a_conflict_with_nothing_is_none(s3: MemoryStore, mode: Mode, error: mc.
             assert first.commit().outcome == "committed"
     job = mc.start(f"{DEST}2", job_id="j", mode=mode)
     committed_task(job, "1", {"a.csv": b"1", "b.csv": b"22"})
-    s3.before = denying("complete_upload", key="b.csv", error=error)
+    s3.before = raising("complete_upload *b.csv", error)
     for _ in range(2):
         raised = raises(mc.CommitIncomplete, mc.attach(f"{DEST}2", "j").commit)
         assert (raised.unfinished, raised.unresolved) == (("t2/b.csv",), ())
@@ -295,7 +278,7 @@ def test_where_parts_may_not_be_listed_no_object_is_risked(there: bool) -> None:
         (key,) = visible(s3)
         if not there:
             s3.delete_object(key)
-        s3.before = denying("list_parts")
+        s3.before = raising("list_parts", DENIED)
         report = mc.recover(DEST, job.id).report
         assert report is not None
         if not there:
