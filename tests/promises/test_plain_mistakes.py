@@ -420,6 +420,8 @@ NO_MODES = {
 def test_a_mode_that_is_none_is_told_the_nearest(s3: MemoryStore, begin: Any, word: str) -> None:
     """A misspelt word costs no request; "ignore" is Spark's: no job skips what comes next."""
     raises(mc.OptionError, begin, DEST, mode=word, match=NO_MODES[word])
+    for term in ({"accept": "result"}, {"track": "S3"}):
+        raises(mc.OptionError, start, DEST, **term)
     assert not s3.requests
 
 
