@@ -17,7 +17,6 @@ from magic_committer.protocol.record import JOB_METADATA, TOKEN_METADATA
 from magic_committer.runtime import wiring
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock, memory_store
-from tests.costly import costly_store
 from tests.in_memory import Fresh
 from tests.plans import write_plan
 from tests.promises.hands import (
@@ -116,24 +115,6 @@ def test_recovering_a_job_without_record_does_nothing_and_claims_nothing(machine
         f.write(b"1")
     assert mc.recover(DEST, job.id).outcome == "committed"
     raises(mc.JobNotFound, mc.abort, DEST, job.id)
-
-
-def test_a_listing_that_lags_behind_costs_no_object_of_a_completed_job() -> None:
-    """I2: driver dead in the sweep, plan gone: that an upload was completed only its parts tell."""
-    with costly_store() as s3:
-        job = mc.start(DEST)
-        s3.requests.clear()  # the proof of the store
-        with job.task("1") as task, task.open("a.csv", unique=True) as f:
-            f.write(b"1")
-        dies_at(s3, "put t/_SUCCESS", job.commit)
-        s3.delete_object(*matching(s3, "*/_plan-*"))
-        s3.lags = True
-        report = mc.recover(DEST, job.id).report
-        assert report is not None
-        assert (report.outcome, report.state) == ("committed", "closed")
-        assert (report.left_open, report.warnings) == ((), ())
-        assert s3.requests["abort_upload"] == 0
-        assert list(visible(s3).values()) == [b"1"]
 
 
 def test_an_unresolved_key_is_named_and_taken_only_on_the_operators_word(machine: Machine) -> None:

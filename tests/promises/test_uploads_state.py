@@ -44,6 +44,7 @@ from tests.promises.hands import (
     refusing,
     remains,
     visible,
+    write,
 )
 from tests.promises.machine import HOUR, Machine, matching
 
@@ -263,31 +264,35 @@ def test_a_lagging_listing_is_not_aborted_once_more() -> None:
         file.abort()
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_where_parts_may_not_be_listed_no_object_is_risked(there: bool) -> None:
-    """I2: plan and set are gone: with an object at its key an upload is left, else aborted."""
+@pytest.mark.parametrize("case", ["the parts tell", "an object is there", "nothing is there"])
+def test_a_listing_that_lags_behind_risks_no_object_of_a_completed_job(case: str) -> None:
+    """I2: driver dead in the sweep, plan gone: only the parts tell; without them none is risked."""
     with costly_store() as s3:
         job = mc.start(DEST)
         s3.requests.clear()  # the proof of the store
-        with job.task("1") as task, task.open("a.csv", unique=True) as f:
-            f.write(b"1")
+        with job.task("1") as task:
+            write(task, unique=True)
         dies_at(s3, "put t/_SUCCESS", job.commit)
-        for key in (*matching(s3, "*/_plan-*"), *matching(s3, "*set")):
-            s3.delete_object(key)
+        s3.delete_object(*matching(s3, "*/_plan-*"))
         s3.lags = True
-        (key,) = visible(s3)
-        if not there:
-            s3.delete_object(key)
-        s3.before = raising("list_parts", DENIED)
+        if case != "the parts tell":
+            s3.delete_object(*matching(s3, "*set"))
+            s3.before = raising("list_parts", DENIED)
+        if case == "nothing is there":
+            s3.delete_object(*visible(s3))
         report = mc.recover(DEST, job.id).report
         assert report is not None
-        if not there:
+        if case == "nothing is there":
             assert s3.requests["abort_upload"] > 0
             return
-        assert (report.state, len(report.left_open)) == ("completed", 1)
-        assert "cannot be told" in report.warnings[0]
-        s3.before = None
-        assert mc.recover(DEST, job.id).state == "closed"
+        if case == "the parts tell":
+            assert (report.outcome, report.state) == ("committed", "closed")
+            assert (report.left_open, report.warnings) == ((), ())
+        else:
+            assert (report.state, len(report.left_open)) == ("completed", 1)
+            assert "cannot be told" in report.warnings[0]
+            s3.before = None
+            assert mc.recover(DEST, job.id).state == "closed"
         assert s3.requests["abort_upload"] == 0
         assert list(visible(s3).values()) == [b"1"]
 

@@ -261,31 +261,6 @@ def false(answer: Written = Written(ETAG)) -> World:  # noqa: B008  # it is a tu
     return world
 
 
-@pytest.mark.parametrize(
-    ("truth", "attempts", "distrust", "completion", "told"),
-    [
-        ("gone", 1, False, Completion.DONE, ""),  # sent once, by who decided a moment ago
-        ("gone", 2, False, Completion.LOST, "with success, but nothing is there"),
-        ("gone", 1, True, Completion.LOST, "with success, but nothing is there"),
-        ("overwritten", 1, True, Completion.UNRESOLVED, "another object is there"),
-        ("open", 1, True, Completion.UNFINISHED, ""),
-    ],
-)
-def test_a_complete_that_was_sent_again_or_is_distrusted_is_looked_after(
-    truth: str, attempts: int, distrust: bool, completion: Completion, told: str
-) -> None:
-    """versitygw answers 200 for an aborted upload if any object holds the key."""
-    world = false(Written(ETAG, attempts=attempts))
-    if truth != "open":
-        world.gone(overwritten=truth == "overwritten")
-    become, error = world.run(distrust=distrust)
-    assert become is completion
-    assert told in str(error)
-    looks = world.sent.count("head")
-    assert bool(looks) is (completion is not Completion.DONE)
-    assert completion is not Completion.LOST or looks >= LOOKS_MAX
-
-
 @pytest.mark.parametrize("look", [1, 2, LOOKS_MAX])
 def test_an_object_that_comes_a_little_later_is_waited_for(look: int) -> None:
     """A Complete beside another one is answered before the other has ended: the wait is bounded."""
