@@ -441,21 +441,6 @@ def test_an_abort_that_was_never_sent_aborted_nothing() -> None:
     assert once == [False]
 
 
-def test_no_abort_is_sent_on_an_old_look() -> None:
-    """After a long pause of the caller all look again, and what was completed stays."""
-    world = Works(6)
-    ended = world.each(in_flight=6)
-    seen = {}
-    for upload, removed in ended:
-        seen[upload.key] = removed.removal
-        if len(seen) == 1:
-            late = [one.key for one in world.uploads if "AbortUpload" not in world.kinds(one.key)]
-            for key in late:
-                world.complete(int(key[2]))
-            world.clock.sleep(LOOK_SECONDS_MAX + 1)
-    assert all(seen[key] is Removal.VISIBLE for key in late)
-
-
 def test_a_paused_work_begins_anew_if_its_look_is_old() -> None:
     """Between a look and its abort there is a wait that was too long."""
     clock = PatientClock()
