@@ -68,10 +68,13 @@ def test_a_sign_of_life_keeps_a_long_job_alive(machine: Machine, ticker: Ticker)
 def test_the_sign_of_life_ends_with_an_aborted_job(
     machine: Machine, ticker: Ticker, begin: Callable[[str], Any]
 ) -> None:
-    """Each kind of block keeps its job alive; leaving it by exception ends the sign too."""
+    """Each kind of block keeps its job alive; leaving it, also by exception, ends the sign."""
     with pytest.raises(ZeroDivisionError), begin(DEST):
         assert ticker.tick() == [True]
         raise ZeroDivisionError
+    assert ticker.ticking == []
+    with mc.start(DEST) as job:
+        job.commit(expect=0)
     assert ticker.ticking == []
     assert control(machine.s3) == []
 

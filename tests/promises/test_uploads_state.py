@@ -330,7 +330,7 @@ def leave_set(
 @pytest.mark.parametrize("outside", [True, False], ids=["a key outside", "of another run"])
 def test_a_leftover_that_is_not_the_jobs_names_nothing(s3: MemoryStore, outside: bool) -> None:
     """I6: an upload outside the destination stays, and is told; another run's set stays, too."""
-    job = mc.start(DEST, job_id="given")
+    job = mc.start(DEST, job_id=None if outside else "given")
     result = committed_task(job, "1", {"a.csv": b"1"})
     key = "elsewhere/b.csv" if outside else "t/b.csv"
     theirs = s3.start_upload(key)
