@@ -430,22 +430,21 @@ def expired(attempts: int = 1) -> mc.PermissionDenied:
                             attempts=attempts)  # fmt: skip
 
 
-class Swallowed:
-    """The first of some requests gets no answer, and may land later; the others are refused."""
+def swallowed(store: MemoryStore, fits: Fits, *, within: bool) -> list[Request]:
+    """The first of some requests gets no answer, and may land later; the others are refused.
+    ``within``: the adapter has sent it twice by itself: one error, after two attempts."""
+    does = fitting(fits)
+    sent: list[Request] = []
 
-    def __init__(self, store: MemoryStore, fits: Fits, *, within: bool) -> None:
-        """``within``: the adapter has sent it twice by itself: one error, after two attempts."""
-        fits = fitting(fits)
-        self.requests: list[Request] = []
-
-        def look(request: Request) -> None:
-            if fits(request):
-                self.requests.append(request)
-                if len(self.requests) == 1:
-                    raise expired(attempts=2) if within else Unanswered("no answer")
+    def look(request: Request) -> None:
+        if does(request):
+            sent.append(request)
+            if len(sent) > 1:
                 raise expired()
+            raise expired(attempts=2) if within else Unanswered("no answer")
 
-        store.before = look
+    store.before = look
+    return sent
 
 
 BUSY = WriteConflict("busy", status=409)
@@ -460,11 +459,11 @@ def swap(request: Request) -> bool:
 def test_a_refusal_after_no_answer_is_unknown(s3: MemoryStore, verb: str, within: bool) -> None:
     """I10: the first sending may land after the second was refused: "not decided" is not said."""
     job = job_of({"a.csv": b"1"})
-    late = Swallowed(s3, swap, within=within)
+    late = swallowed(s3, swap, within=within)
     with pytest.raises(mc.OutcomeUnknown):
         job.commit() if verb == "commit" else job.abort()
-    assert len(late.requests) > 1  # the case was met: a refusal that came after
-    late.requests[0].effect()
+    assert len(late) > 1  # the case was met: a refusal that came after
+    late[0].effect()
     s3.before = None
     found = mc.attach(DEST, job.id)
     assert found.state == ("committing" if verb == "commit" else "aborting")
@@ -475,9 +474,9 @@ def test_a_refusal_after_no_answer_is_unknown(s3: MemoryStore, verb: str, within
 @pytest.mark.parametrize("within", [False, True])
 def test_a_refusal_after_an_unanswered_setup_is_unknown(s3: MemoryStore, within: bool) -> None:
     """I10: the record may appear after the refusal: nobody says that there is none."""
-    late = Swallowed(s3, "put *_job.json", within=within)
+    late = swallowed(s3, "put *_job.json", within=within)
     raises(mc.OutcomeUnknown, mc.start, DEST)
-    late.requests[0].effect()
+    late[0].effect()
     s3.before = None
     assert matching(s3, "*_job.json")
 

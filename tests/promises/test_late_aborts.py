@@ -45,20 +45,19 @@ PATH = "s3a://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/"
 SET, PENDING = "put *.pendingset", "put *.pending"
 
 
-class Twins:
+def twins(s3: MemoryStore, *, landed: bool = True) -> list[str]:
     """Each Create from here on is sent twice below: two uploads, or its twin lands later."""
+    made: list[str] = []
 
-    def __init__(self, s3: MemoryStore, *, landed: bool = True) -> None:
-        self.made: list[str] = []
-        self._s3, self._landed = s3, landed
-        s3.after = self._twice
-
-    def _twice(self, request: Request, reply: Any) -> Any:
+    def twice(request: Request, reply: Any) -> Any:
         if request.verb != "create_upload" or isinstance(reply, mc.StoreError):
             return None
-        if self._landed:
-            self.made.append(self._s3.start_upload(request.key))
+        if landed:
+            made.append(s3.start_upload(request.key))
         return reply._replace(attempts=2)
+
+    s3.after = twice
+    return made
 
 
 def by_path(name: str = "x.csv") -> Any:
@@ -107,7 +106,7 @@ def test_who_is_late_leaves_what_became_visible(s3: MemoryStore, late: Any) -> N
 def test_the_twin_of_a_retried_create_is_told_from_the_completed_upload(s3: MemoryStore) -> None:
     """I2, I4: it lands after the sweep, a stale listing shows the other, and it alone goes."""
     taken = believing(s3)
-    Twins(s3, landed=False)
+    twins(s3, landed=False)
     job = mc.start(DEST, track="memory")
     task = job.task("1")
     upload_of(write(task, unique=True)).wait()
@@ -141,7 +140,7 @@ def test_the_twin_of_a_retried_create_is_told_from_the_completed_upload(s3: Memo
 
 def test_a_twin_that_could_not_be_removed_is_looked_for_again(s3: MemoryStore) -> None:
     """I4, I5: a listing that failed is made again by the next abort."""
-    Twins(s3)
+    twins(s3)
     job, task = one_closed(s3)
     s3.delete_object(record_of(job))
     with refusing(s3, "list_uploads", Unanswered), pytest.raises(mc.JobNotRunning):
@@ -362,7 +361,7 @@ def test_of_the_uploads_at_a_late_attempts_key_only_its_twin_goes(
     s3: MemoryStore, unique: bool, suffix: str, goes: bool
 ) -> None:
     """I4, I6: those of longer keys, or of a name without the UUID, may be anybody's."""
-    Twins(s3)
+    twins(s3)
     job, task = one_closed(s3, unique=unique)
     (key,) = set(remains(s3)[1])
     mc.abort(DEST, job.id)
@@ -377,7 +376,7 @@ def test_a_late_twin_leaves_the_upload_that_the_plan_names(s3: MemoryStore) -> N
     with job.task("1") as first:
         write(first, unique=True)
     second = job.task("1")
-    Twins(s3)
+    twins(s3)
     write(second, body=b"2", unique=True)
     s3.after = None
     with refusing(s3, "complete_upload", mc.StoreError), pytest.raises(mc.CommitIncomplete):
@@ -389,10 +388,10 @@ def test_a_late_twin_leaves_the_upload_that_the_plan_names(s3: MemoryStore) -> N
 
 def test_an_attempt_of_a_running_job_leaves_the_twin_to_the_jobs_end(s3: MemoryStore) -> None:
     """I6: while the job runs its plan may name the twin."""
-    twins = Twins(s3)
+    made = twins(s3)
     job, task = one_closed(s3)
     task.abort()
-    assert open_ids(s3) == set(twins.made)
+    assert open_ids(s3) == set(made)
     job.abort()
     assert open_ids(s3) == set()
 
@@ -400,7 +399,7 @@ def test_an_attempt_of_a_running_job_leaves_the_twin_to_the_jobs_end(s3: MemoryS
 def test_the_twin_of_a_late_file_goes_when_the_file_is_aborted(s3: MemoryStore) -> None:
     """I4: given up in a job that has ended, it looks for itself: perhaps nobody ends its task."""
     job = mc.start(DEST)
-    Twins(s3)
+    twins(s3)
     file = job.task("1").open("a.csv", unique=True)
     file.write(b"1")
     upload_of(file)._sender.created()  # its Create was answered
