@@ -15,6 +15,7 @@ from magic_committer.errors import FileStillOpen, MagicError, TaskFailed, Unansw
 from magic_committer.options import Track
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.concrete import attempt_of, upload_of
+from tests.promises import hands
 from tests.promises.hands import DEST, At, Nth, believing, raises, remains, unanswered
 
 TRACKS: tuple[Track, ...] = ("memory", "s3")
@@ -39,11 +40,9 @@ def elsewhere(step: Callable[[], Any]) -> BaseException | None:
 
 
 def one_file(job: mc.Job) -> mc.Task:
-    """An attempt of its own, with one closed file."""
-    task = job.task("1")
-    with task.open("a.csv") as f:
-        f.write(b"1")
-    upload_of(f).wait()
+    """An attempt of its own, with one file that is stored."""
+    task = hands.one_file(job)
+    hands.stored(task)
     return task
 
 

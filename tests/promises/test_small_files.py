@@ -23,6 +23,7 @@ from magic_committer.upload import FileState
 from magic_committer.upload.blocks import BlockSource
 from tests.at_once import Overlapping
 from tests.concrete import attempt_of, upload_of
+from tests.promises import hands
 from tests.promises.hands import DEST, Fits, fitting, raises, remains, visible
 
 
@@ -39,9 +40,7 @@ def begin(**options: Any) -> mc.Job:
 
 
 def write(task: mc.Task, name: str, body: bytes = b"1") -> mc.UploadStream:
-    with task.open(name) as f:
-        f.write(body)
-    return upload_of(f)
+    return upload_of(hands.write(task, name, body))
 
 
 class Gate:

@@ -64,7 +64,7 @@ def wrong(job: StartedJob = JOB, **changes: Any) -> str:
           for token in (f"{'1' * 32}.a.0", UUID, f"{UUID}0.a.0", "")),
     ],
 )  # fmt: skip
-def test_what_cannot_be_a_file_of_the_job_is_wrong(changes: dict[str, str], told: str) -> None:
+def test_what_cannot_be_a_file_of_the_job_is_wrong(changes: dict[str, Any], told: str) -> None:
     """I2, I6: keys below the destination, none of a committer's; tokens of its UUID, whole."""
     assert wrong() == ""
     assert wrong(**changes)
