@@ -87,11 +87,8 @@ class World(one_upload.World):
 
 # Refused for good ---------------------------------------------------------------------------------
 
-
 FINAL = InvalidRequest("must include the checksum for each part", status=400, code="InvalidRequest")
 ANOTHER = InvalidRequest("else", status=400, code="BadDigest")
-
-
 CURABLE: dict[str, StoreError] = {
     "no room": InvalidRequest("quota", status=403, code="QuotaExceeded"),
     "another region": InvalidRequest("region", status=400, code="AuthorizationHeaderMalformed"),
@@ -252,9 +249,10 @@ def test_only_a_conditional_complete_conflicts_and_only_with_an_object(
 # A 200 that is false ------------------------------------------------------------------------------
 
 ETAG = '"0123456789abcdef0123456789abcdef-1"'
+WRITTEN = Written(ETAG)
 
 
-def false(answer: Written = Written(ETAG)) -> World:  # noqa: B008  # it is a tuple
+def false(answer: Written = WRITTEN) -> World:
     """One upload on a store that answers Complete so, and does nothing."""
     world = World()
     world.store.complete_upload = lambda *_, **__: answer  # type: ignore[method-assign]
