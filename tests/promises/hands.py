@@ -306,7 +306,8 @@ def dies_at(
     ``silent``: none of its threads sends anything from then on."""
 
     def die() -> None:
-        s3.before = raising("*", Crash) if silent else s3.before
+        if silent:
+            s3.before = raising("*", Crash)
         raise Crash
 
     at = At(s3, fits, die, after=after, nth=nth)
