@@ -317,11 +317,6 @@ def dies_at(
     s3.before = s3.after = None
 
 
-def killed_at(s3: MemoryStore, verb: str, key: str, job: mc.Job) -> None:
-    """The driver of a job is killed while it commits, before such a request."""
-    dies_at(s3, f"{verb} {key}", job.commit)
-
-
 def decided(s3: MemoryStore, **terms: Any) -> mc.Job:
     """A job of two tasks, ``a.csv`` and ``b.csv``, whose driver died before its first Complete."""
     job = job_of({"a.csv": b"1"}, {"b.csv": b"22"}, **terms)

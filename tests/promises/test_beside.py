@@ -29,7 +29,6 @@ from tests.promises.hands import (
     crash,
     dies_at,
     job_of,
-    killed_at,
     raises,
     raising,
     refusing,
@@ -381,7 +380,7 @@ def test_an_append_that_is_listed_first_hides_no_plan(s3: MemoryStore) -> None:
     first, second = (mc.start(DEST, job_id=name, mode="fail_partitions") for name in "bc")
     for job in (first, second):
         committed_task(job, "1", {f"p=1/{job.id}.csv": b"1"})
-    killed_at(s3, "complete_upload", "t/p=1/b.csv", first)
+    dies_at(s3, "complete_upload t/p=1/b.csv", first.commit)
     raises(mc.ConflictingJob, second.commit, match="job 'b'")
     assert visible(s3) == {}
 
@@ -532,7 +531,7 @@ def test_old_data_that_another_deletes_just_then_stops_no_replace(s3: MemoryStor
     """I7: it goes between the listing and the look whose it is: it is nobody's."""
     s3.put_object("t/a.csv", b"old")
     append = job_of({"a.csv": b"a"})
-    killed_at(s3, "complete_upload", "t/a.csv", append)
+    dies_at(s3, "complete_upload t/a.csv", append.commit)
     replace = job_of({"r.csv": b"r"}, mode="replace")
     with At(s3, "head t/a.csv", lambda: s3.delete_object("t/a.csv")):
         assert replace.commit().outcome == "committed"
@@ -542,7 +541,7 @@ def test_old_data_that_another_deletes_just_then_stops_no_replace(s3: MemoryStor
 def test_what_a_decided_append_publishes_is_no_reason_to_list_again(s3: MemoryStore) -> None:
     """Whose the new file in the second listing is is known: two listings are enough."""
     append = job_of({"a.csv": b"a"})
-    killed_at(s3, "complete_upload", "t/a.csv", append)
+    dies_at(s3, "complete_upload t/a.csv", append.commit)
     replace = job_of({"r.csv": b"r"}, mode="replace")
     listings: list[str] = []
 
