@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
@@ -63,6 +64,37 @@ def remains(store: MemoryStore) -> tuple[dict[str, bytes], list[str], list[str]]
     """What readers see, the keys of the open uploads, and the names of the control objects."""
     uploads = [upload.key for upload in store.open_uploads()]
     return visible(store), uploads, [key.rpartition("/")[2] for key in control(store)]
+
+
+def open_ids(s3: MemoryStore) -> set[str]:
+    return {upload.upload_id for upload in s3.open_uploads()}
+
+
+def believing(s3: MemoryStore) -> list[str]:
+    """From now on an abort of a completed upload deletes its object (docs/stores.md): the keys."""
+    taken: list[str] = []
+    abort = s3.abort_upload
+
+    def costly(key: str, upload_id: str) -> Any:
+        if upload_id not in open_ids(s3) and key in s3.keys():
+            taken.append(key)
+            s3.delete_object(key)
+        return abort(key, upload_id)
+
+    s3.abort_upload = costly  # type: ignore[method-assign]
+    return taken
+
+
+def deaf(s3: MemoryStore, times: int = 99) -> None:
+    """From now on so many aborts of each upload are answered with success and take no effect."""
+    heard: Counter[str] = Counter()
+
+    def abort(key: str, upload_id: str) -> None:
+        heard[upload_id] += 1
+        if heard[upload_id] > times:
+            type(s3).abort_upload(s3, key, upload_id)
+
+    s3.abort_upload = abort  # type: ignore[method-assign]
 
 
 def record_of(job: mc.Job | str) -> str:
@@ -267,18 +299,30 @@ def dies_at(
     step: Callable[[], object],
     *,
     after: bool = False,
+    nth: int = 1,
+    silent: bool = False,
 ) -> None:
-    """The process that takes a step is killed at such a request, before or after its effect."""
-    at = At(s3, fits, crash, after=after)
+    """The process that takes a step is killed at such a request, before or after its effect.
+    ``silent``: none of its threads sends anything from then on."""
+
+    def die() -> None:
+        if silent:
+            s3.before = raising("*", Crash)
+        raise Crash
+
+    at = At(s3, fits, die, after=after, nth=nth)
     with pytest.raises(Crash):
         step()
     assert at.done
     s3.before = s3.after = None
 
 
-def killed_at(s3: MemoryStore, verb: str, key: str, job: mc.Job) -> None:
-    """The driver of a job is killed while it commits, before such a request."""
-    dies_at(s3, f"{verb} {key}", job.commit)
+def decided(s3: MemoryStore, **terms: Any) -> mc.Job:
+    """A job of two tasks, ``a.csv`` and ``b.csv``, whose driver died before its first Complete."""
+    job = job_of({"a.csv": b"1"}, {"b.csv": b"22"}, **terms)
+    with refusing(s3, "complete_upload", Crash):
+        raises(Crash, job.commit)
+    return job
 
 
 def half_completed(s3: MemoryStore, *, mode: Mode = "append") -> mc.Job:

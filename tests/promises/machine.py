@@ -11,6 +11,8 @@ from typing import Any
 import magic_committer as mc
 from magic_committer.commit.register import GRAIN_SECONDS
 from magic_committer.options import Mode
+from magic_committer.runtime.components import Runtime
+from magic_committer.runtime.threads import ThreadPool
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
 from tests.promises.hands import DEST, Crash, committed_task, control, dies_at, killed
@@ -49,6 +51,11 @@ class Machine:
             mc.abort(DEST, job.id)
         assert mc.attach(DEST, job.id).state == state
         return job
+
+    @property
+    def runtime(self) -> Runtime:
+        """For what is below the public calls: all in this thread."""
+        return Runtime(self.s3, pool=ThreadPool(0), clock=self.clock)
 
     def later(self, seconds: float) -> None:
         """Let so much time pass that the store's whole seconds tell it."""

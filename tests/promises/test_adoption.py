@@ -338,8 +338,7 @@ def test_it_is_not_aborted_unasked(s3: MemoryStore, release: str, end: str) -> N
     """I6: that would tear a table: the commit that the error advises publishes all."""
     hadoops = half_published(s3, release)
     before = contents(s3)
-    refused = raises(mc.AlreadyVisible, ENDS[end], match="2 of 3 files are visible already")
-    told = refused
+    told = raises(mc.AlreadyVisible, ENDS[end], match="2 of 3 files are visible already")
     assert (told.visible, told.doubtful, told.files) == (2, 0, 3)
     assert list(told.keys) == sorted(hadoops.uploads)[:2]
     assert contents(s3) == before

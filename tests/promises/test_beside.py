@@ -29,7 +29,6 @@ from tests.promises.hands import (
     crash,
     dies_at,
     job_of,
-    killed_at,
     raises,
     raising,
     refusing,
@@ -232,16 +231,7 @@ def test_of_two_of_one_partition_the_one_that_meets_the_other_yields(
 def test_a_rival_that_is_being_ended_is_not_younger(s3: MemoryStore, clock: PatientClock) -> None:
     """Its abort is refused, its plan stays: who waits in vain says so, and what ends it."""
     dead = Ready("replace_partitions")
-    dying: list[Request] = []
-
-    def die(request: Request) -> None:
-        if dying or looks_around(request):
-            dying.append(request)
-            raise Crash
-
-    s3.before = die
-    raises(Crash, dead.commit)
-
+    dies_at(s3, looks_around, dead.commit, silent=True)
     s3.before = raising("abort_upload t/p=1/a.csv", mc.PermissionDenied)
     assert mc.abort(DEST, dead.job.id).warnings
     clock.sleep(600)
@@ -390,7 +380,7 @@ def test_an_append_that_is_listed_first_hides_no_plan(s3: MemoryStore) -> None:
     first, second = (mc.start(DEST, job_id=name, mode="fail_partitions") for name in "bc")
     for job in (first, second):
         committed_task(job, "1", {f"p=1/{job.id}.csv": b"1"})
-    killed_at(s3, "complete_upload", "t/p=1/b.csv", first)
+    dies_at(s3, "complete_upload t/p=1/b.csv", first.commit)
     raises(mc.ConflictingJob, second.commit, match="job 'b'")
     assert visible(s3) == {}
 
@@ -481,18 +471,12 @@ def test_who_misses_a_set_of_a_job_waits_for_its_sweep(s3: MemoryStore) -> None:
     """I2: the append is over while a replace waits: all of its files are data that was there."""
     append = completed_append_without_a_set(s3)
     replace = job_of({"r.csv": b"r"}, mode="replace")
-    looks: list[str] = []
-
-    def at_the_second_look(request: Request) -> None:
-        if request.verb == "head" and f"{append.id}/_plan-" in request.key:
-            looks.append(request.key)
-        if len(looks) == 2:
-            s3.before = None
-            assert mc.recover(DEST, append.id).outcome == "committed"
-
-    s3.before = at_the_second_look
-    replace.commit()
-    assert len(looks) == 2
+    ends: list[mc.Recovery] = []
+    with At(
+        s3, f"head *{append.id}/_plan-*", lambda: ends.append(mc.recover(DEST, append.id)), nth=2
+    ):
+        replace.commit()
+    assert [end.outcome for end in ends] == ["committed"]
     assert set(visible(s3)) == {"t/r.csv"}
 
 
@@ -547,7 +531,7 @@ def test_old_data_that_another_deletes_just_then_stops_no_replace(s3: MemoryStor
     """I7: it goes between the listing and the look whose it is: it is nobody's."""
     s3.put_object("t/a.csv", b"old")
     append = job_of({"a.csv": b"a"})
-    killed_at(s3, "complete_upload", "t/a.csv", append)
+    dies_at(s3, "complete_upload t/a.csv", append.commit)
     replace = job_of({"r.csv": b"r"}, mode="replace")
     with At(s3, "head t/a.csv", lambda: s3.delete_object("t/a.csv")):
         assert replace.commit().outcome == "committed"
@@ -557,7 +541,7 @@ def test_old_data_that_another_deletes_just_then_stops_no_replace(s3: MemoryStor
 def test_what_a_decided_append_publishes_is_no_reason_to_list_again(s3: MemoryStore) -> None:
     """Whose the new file in the second listing is is known: two listings are enough."""
     append = job_of({"a.csv": b"a"})
-    killed_at(s3, "complete_upload", "t/a.csv", append)
+    dies_at(s3, "complete_upload t/a.csv", append.commit)
     replace = job_of({"r.csv": b"r"}, mode="replace")
     listings: list[str] = []
 

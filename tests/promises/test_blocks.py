@@ -340,21 +340,6 @@ def test_a_block_is_entered_once(s3: MemoryStore) -> None:
     raises(mc.MagicError, job.__enter__, match="once")
 
 
-def test_a_job_in_its_block_is_kept_alive(s3: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A driver that is silent for a day inside its block is not taken for dead."""
-    ends: list[str] = []
-
-    def keep_alive(job: mc.Job) -> Callable[[], None]:
-        ends.append("begun")
-        return lambda: ends.append("ended")
-
-    monkeypatch.setattr(mc.Job, "keep_alive", keep_alive)
-    with mc.start(DEST) as job:
-        job.commit(expect=0)
-        assert ends == ["begun"]
-    assert ends == ["begun", "ended"]
-
-
 def test_a_refused_start_leaves_no_live_job(s3: MemoryStore) -> None:
     """I4: the record cannot be deleted conditionally: it is closed, and shuts nobody out."""
     s3.put_object("t/old.csv", b"old")

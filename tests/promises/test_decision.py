@@ -9,24 +9,18 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.commit.outcome import UNREAD_AGAIN
-from magic_committer.errors import (
-    InvalidRequest,
-    PermissionDenied,
-    PreconditionFailed,
-    Unanswered,
-    WriteConflict,
-)
+from magic_committer.errors import InvalidRequest, PreconditionFailed, Unanswered, WriteConflict
 from magic_committer.options import Accept, Mode
 from magic_committer.protocol.record import Marker, TaskCommit, may_replace_marker
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import (
     DEST,
     At,
-    Crash,
     Fits,
     Nth,
     committed_task,
     control,
+    decided,
     dies_at,
     failing,
     fitting,
@@ -122,9 +116,7 @@ def test_one_destination_twice_in_a_job_is_refused(s3: MemoryStore) -> None:
     assert remains(s3) == ({}, [], [])
 
 
-def test_an_encrypted_part_that_changed_its_etag_still_completes(
-    s3: MemoryStore,
-) -> None:
+def test_an_encrypted_part_that_changed_its_etag_still_completes(s3: MemoryStore) -> None:
     """I5: a late retry may change it (SSE-KMS): number, size and checksum tell the same part."""
     job = job_of({"a.csv": b"12345"})
     upload = s3.open_uploads()[0]
@@ -138,7 +130,7 @@ def test_an_encrypted_part_that_changed_its_etag_still_completes(
     ("fails", "error"),
     [
         ("put", Unanswered),
-        ("put", PermissionDenied),
+        ("put", mc.PermissionDenied),
         *((verb, Unanswered) for verb in ("list_uploads", "abort_upload", "delete")),
     ],
 )
@@ -197,7 +189,7 @@ def test_a_late_request_of_the_proof_brings_no_record_back(s3: MemoryStore, case
     """I4, I5: where the proof may land late the record is closed, so that its name stays taken."""
     answers = {
         "unanswered": Unanswered("still under way"),
-        "refused": PermissionDenied("the token is expired", status=403, attempts=2),
+        "refused": mc.PermissionDenied("the token is expired", status=403, attempts=2),
     }
     late: list[Request] = []
 
@@ -206,13 +198,13 @@ def test_a_late_request_of_the_proof_brings_no_record_back(s3: MemoryStore, case
             late.append(request)
             raise answers.get(case, PreconditionFailed("412", status=412, attempts=2))
         if request.verb == "complete_upload" and case == "refused later on":
-            raise PermissionDenied("no")
+            raise mc.PermissionDenied("no")
 
     s3.before = slow
     if case == "answered":
         mc.start(DEST).abort()
     else:
-        raises((Unanswered, PermissionDenied), mc.start, DEST, mode="fail_partitions")
+        raises((Unanswered, mc.PermissionDenied), mc.start, DEST, mode="fail_partitions")
     s3.before = None
     raises(PreconditionFailed, late[0].effect)
     (record,) = control(s3)
@@ -230,9 +222,7 @@ def test_what_names_an_upload_stays_while_it_is_open(s3: MemoryStore, fails: str
     assert s3.open_uploads() == ()
 
 
-def test_a_driver_whose_job_is_forgotten_asks_the_marker(
-    s3: MemoryStore,
-) -> None:
+def test_a_driver_whose_job_is_forgotten_asks_the_marker(s3: MemoryStore) -> None:
     """I10: a driver that finds no set, and no record, is told by `_SUCCESS` that it is done."""
     job = job_of({"a.csv": b"a"})
 
@@ -263,14 +253,6 @@ def test_a_driver_without_record_and_marker_knows_nothing(s3: MemoryStore, at: s
 
 
 BOTH = {"t/a.csv": b"1", "t/b.csv": b"22"}
-
-
-def decided(s3: MemoryStore) -> mc.Job:
-    """A job whose driver died before its first Complete."""
-    job = job_of({"a.csv": b"1"}, {"b.csv": b"22"})
-    with refusing(s3, "complete_upload", Crash):
-        raises(Crash, job.commit)
-    return job
 
 
 def test_accept_takes_no_file_whose_upload_is_open(s3: MemoryStore) -> None:
@@ -333,14 +315,12 @@ def test_what_another_process_has_ended_meanwhile_is_told_as_ended(s3: MemorySto
     assert visible(s3) == BOTH
 
 
-def test_an_old_marker_that_stays_is_told_as_an_unfinished_job(
-    s3: MemoryStore,
-) -> None:
+def test_an_old_marker_that_stays_is_told_as_an_unfinished_job(s3: MemoryStore) -> None:
     """The job is decided: who gets a bare 403 would take it for a refusal that left nothing."""
     s3.put_object("t/_SUCCESS", b"")
     job = job_of({"new.csv": b"new"}, mode="replace")
     with (
-        refusing(s3, "delete_one t/_SUCCESS", PermissionDenied),
+        refusing(s3, "delete_one t/_SUCCESS", mc.PermissionDenied),
         pytest.raises(mc.CommitIncomplete, match="the old _SUCCESS could not be deleted"),
     ):
         job.commit()
@@ -356,7 +336,7 @@ def test_lost_and_unfinished_files_are_told_apart(s3: MemoryStore) -> None:
     def before(request: Request) -> None:
         if request.verb == "complete_upload":
             if request.key == "t/slow.csv":
-                raise PermissionDenied("no")
+                raise mc.PermissionDenied("no")
             s3.abort_upload(gone.key, gone.upload_id)
 
     s3.before = before
@@ -374,7 +354,7 @@ def test_an_accepted_conflict_leaves_no_untold_upload(s3: MemoryStore, stays: bo
     """I4: what is at the key is taken as it is; the job's own upload is not needed any more."""
     job = half_completed(s3, mode="fail")
     s3.put_object("t/b.csv", b"theirs")
-    with refusing(s3, f"abort_upload t/{'b' if stays else '-'}.csv", PermissionDenied):
+    with refusing(s3, f"abort_upload t/{'b' if stays else '-'}.csv", mc.PermissionDenied):
         recovery = mc.recover(DEST, job.id, accept=["t/b.csv"])
     assert recovery.report is not None
     told = "the upload of t/b.csv may be open still" in " ".join(recovery.report.warnings)
@@ -450,22 +430,21 @@ def expired(attempts: int = 1) -> mc.PermissionDenied:
                             attempts=attempts)  # fmt: skip
 
 
-class Swallowed:
-    """The first of some requests gets no answer, and may land later; the others are refused."""
+def swallowed(store: MemoryStore, fits: Fits, *, within: bool) -> list[Request]:
+    """The first of some requests gets no answer, and may land later; the others are refused.
+    ``within``: the adapter has sent it twice by itself: one error, after two attempts."""
+    does = fitting(fits)
+    sent: list[Request] = []
 
-    def __init__(self, store: MemoryStore, fits: Fits, *, within: bool) -> None:
-        """``within``: the adapter has sent it twice by itself: one error, after two attempts."""
-        fits = fitting(fits)
-        self.requests: list[Request] = []
-
-        def look(request: Request) -> None:
-            if fits(request):
-                self.requests.append(request)
-                if len(self.requests) == 1:
-                    raise expired(attempts=2) if within else Unanswered("no answer")
+    def look(request: Request) -> None:
+        if does(request):
+            sent.append(request)
+            if len(sent) > 1:
                 raise expired()
+            raise expired(attempts=2) if within else Unanswered("no answer")
 
-        store.before = look
+    store.before = look
+    return sent
 
 
 BUSY = WriteConflict("busy", status=409)
@@ -480,11 +459,11 @@ def swap(request: Request) -> bool:
 def test_a_refusal_after_no_answer_is_unknown(s3: MemoryStore, verb: str, within: bool) -> None:
     """I10: the first sending may land after the second was refused: "not decided" is not said."""
     job = job_of({"a.csv": b"1"})
-    late = Swallowed(s3, swap, within=within)
+    late = swallowed(s3, swap, within=within)
     with pytest.raises(mc.OutcomeUnknown):
         job.commit() if verb == "commit" else job.abort()
-    assert len(late.requests) > 1  # the case was met: a refusal that came after
-    late.requests[0].effect()
+    assert len(late) > 1  # the case was met: a refusal that came after
+    late[0].effect()
     s3.before = None
     found = mc.attach(DEST, job.id)
     assert found.state == ("committing" if verb == "commit" else "aborting")
@@ -495,9 +474,9 @@ def test_a_refusal_after_no_answer_is_unknown(s3: MemoryStore, verb: str, within
 @pytest.mark.parametrize("within", [False, True])
 def test_a_refusal_after_an_unanswered_setup_is_unknown(s3: MemoryStore, within: bool) -> None:
     """I10: the record may appear after the refusal: nobody says that there is none."""
-    late = Swallowed(s3, "put *_job.json", within=within)
+    late = swallowed(s3, "put *_job.json", within=within)
     raises(mc.OutcomeUnknown, mc.start, DEST)
-    late.requests[0].effect()
+    late[0].effect()
     s3.before = None
     assert matching(s3, "*_job.json")
 
@@ -649,13 +628,12 @@ def test_a_refused_file_is_told_by_its_error(s3: MemoryStore, refused: mc.Job, l
     if lost:
         s3.delete_object("t/1.csv")
     raised = raises(mc.CommitIncomplete, mc.recover, DEST, refused.id, match="refused by the store")
-    error = raised
-    assert lost or "the checksum is wrong" in error.message
-    assert set(error.unresolved) == {"t/2.csv"} | ({"t/1.csv"} if lost else set())
-    assert (error.refused, error.unfinished) == (("t/2.csv",), ())
-    assert "never published" in error.hint
-    assert ("Somebody aborted" in error.hint) is lost
-    assert "revert=True" in error.hint
+    assert lost or "the checksum is wrong" in raised.message
+    assert set(raised.unresolved) == {"t/2.csv"} | ({"t/1.csv"} if lost else set())
+    assert (raised.refused, raised.unfinished) == (("t/2.csv",), ())
+    assert "never published" in raised.hint
+    assert ("Somebody aborted" in raised.hint) is lost
+    assert "revert=True" in raised.hint
 
 
 @pytest.mark.parametrize("seen", [True, False])

@@ -105,6 +105,16 @@ def test_a_recovery_does_not_believe_a_200(gateway: Gateway) -> None:
     assert visible(gateway) == {"t/a.csv": b"1", "t/b.csv": b"2"}
 
 
+def test_an_upload_that_is_open_behind_a_200_is_unfinished(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its parts are there: it is not lost."""
+    job = killed_in_complete(gateway)
+    monkeypatch.setattr(Gateway, "list_parts", MemoryStore.list_parts)
+    raised = raises(mc.CommitIncomplete, mc.recover, DEST, job.id)
+    assert (raised.unfinished, raised.unresolved) == (("t/b.csv",), ())
+
+
 def test_a_second_commit_does_not_believe_a_200(gateway: Gateway) -> None:
     """The server may have been killed in between."""
     job, result = ready()

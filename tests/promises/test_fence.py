@@ -17,14 +17,7 @@ from magic_committer.commit.fence import FENCE_SECONDS, Fence
 from magic_committer.errors import PermissionDenied, StoreError, Unanswered
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.options import Accept, Track
-from magic_committer.protocol.record import (
-    JOB_METADATA,
-    Found,
-    Phase,
-    StartedJob,
-    State,
-    may_undo,
-)
+from magic_committer.protocol.record import JOB_METADATA, Found, Phase, StartedJob, State, may_undo
 from magic_committer.runtime.components import Runtime
 from magic_committer.runtime.threads import ThreadPool
 from magic_committer.stores.base import PART_BYTES_MIN

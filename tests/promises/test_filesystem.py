@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +13,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.options import Track
 from magic_committer.stores.memory import MemoryStore
-from tests.destinations import DISKS, OnDisk, There, opened
+from tests.destinations import DISKS, OnDisk, There
 from tests.promises.hands import DEST, At, raises, refusing, remains, visible, write
 
 fsspec: Any = pytest.importorskip("fsspec")  # the extra `fsspec`
@@ -196,27 +194,8 @@ def test_unique_names_stay_unique_when_renamed(there: There) -> None:
     assert there.data() == {f"b-mcj{job.job.uuid}.csv": b"2"}
 
 
-TRACKS: tuple[Track, ...] = ("memory", "s3")
-
-
-@dataclass
-class Tracked:
-    there: There
-    track: Track
-
-    def __call__(self) -> mc.Job:
-        return self.there.start(track=self.track)
-
-
-TRACKED = [*(("s3", track) for track in TRACKS), *((kind, "memory") for kind in DISKS)]
-
-
-@pytest.fixture(params=TRACKED, ids="-".join)
-def tracked(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tracked]:
-    """Each kind of destination, with each of its tracks."""
-    kind, track = request.param
-    for there in opened(kind, tmp_path):
-        yield Tracked(there, track)
+TRACKED = [("s3", "memory"), ("s3", "s3"), *((kind, "memory") for kind in DISKS)]
+"""Each kind of destination, with each of its tracks."""
 
 
 def written(task: mc.Task, *names: str) -> None:
@@ -225,9 +204,10 @@ def written(task: mc.Task, *names: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["a closed file", "an open one", "a name that is used again"])
-def test_a_file_leaves_its_task(tracked: Tracked, what: str) -> None:
+@pytest.mark.parametrize(("there", "track"), TRACKED, indirect=["there"])
+def test_a_file_leaves_its_task(there: There, track: Track, what: str) -> None:
     """Of the discarded one nothing is left, no commit waits for its close, and its name is free."""
-    job = tracked()
+    job = there.start(track=track)
     with job.task(1) as task:
         written(task, "b")
         if what == "an open one":
@@ -235,13 +215,13 @@ def test_a_file_leaves_its_task(tracked: Tracked, what: str) -> None:
         else:
             written(task, "a")
         task.discard("a")
-        assert len(tracked.there.left()) <= 1
+        assert len(there.left()) <= 1
         if "again" in what:
             write(task, "a", b"second")
     job.commit([task.result])
     again = {"a": b"second"} if "again" in what else {}
-    assert tracked.there.data() == {"b": b"b", **again}
-    assert tracked.there.left() == []
+    assert there.data() == {"b": b"b", **again}
+    assert there.left() == []
 
 
 def test_a_unique_name_is_discarded_as_it_was_opened(there: There) -> None:

@@ -114,13 +114,6 @@ def test_mode_fail_looks_again_before_the_decision(s3: MemoryStore) -> None:
     assert remains(s3) == ({"t/b.csv": b"theirs"}, [], [])
 
 
-@pytest.mark.parametrize("wrong", [{"mode": "overwrit"}, {"accept": "result"}, {"track": "S3"}])
-def test_a_misspelt_term_is_refused_before_any_request(s3: MemoryStore, wrong: Any) -> None:
-    """Nothing is written that nobody could read."""
-    raises(mc.OptionError, mc.start, DEST, **wrong)
-    assert not s3.requests
-
-
 @pytest.mark.parametrize(
     ("change", "field"),
     [

@@ -7,8 +7,6 @@ import json
 import magic_committer as mc
 from magic_committer.maintenance.inspect import Listing, measure, with_token
 from magic_committer.protocol.record import JOB_METADATA
-from magic_committer.runtime.components import Runtime
-from magic_committer.runtime.threads import ThreadPool
 from tests.promises.hands import DEST, At, one_file, raising, write
 from tests.promises.machine import DAY, HOUR, Machine
 
@@ -76,15 +74,13 @@ def test_a_set_that_goes_while_a_job_is_measured_hides_no_other(machine: Machine
     directory = f"t/__magic_job-{job.id}/"
     sets = sorted(key for key in machine.s3.keys() if key.endswith(".pendingset"))
     assert len(sets) == 2
-    runtime = Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
     with At(machine.s3, f"get {sets[0]}", lambda: machine.s3.delete_object(sets[0])):
-        found = measure(runtime, Listing(runtime, directory))
+        found = measure(machine.runtime, Listing(machine.runtime, directory))
     assert (len(found.tasks), found.files, found.problems) == (1, 1, 0)
 
 
 def test_an_object_that_goes_while_tokens_are_looked_for_carries_none(machine: Machine) -> None:
     """It is in the listing and not there any more: no reason to give up the look."""
     machine.s3.put_object("t/__magic_job-x/a.txt")
-    runtime = Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
     with At(machine.s3, "head", lambda: machine.s3.delete_object("t/__magic_job-x/a.txt")):
-        assert with_token(runtime, "t/__magic_job-x/") == ""
+        assert with_token(machine.runtime, "t/__magic_job-x/") == ""

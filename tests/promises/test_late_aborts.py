@@ -7,6 +7,7 @@ import pickle
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -23,11 +24,13 @@ from tests.promises.hands import (
     DEST,
     At,
     StillClock,
+    believing,
     control,
     dies_at,
     fitting,
     job_of,
     one_file,
+    open_ids,
     raises,
     raising,
     record_of,
@@ -42,39 +45,24 @@ PATH = "s3a://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/"
 SET, PENDING = "put *.pendingset", "put *.pending"
 
 
-def believing(s3: MemoryStore) -> list[str]:
-    """From now on an abort of a completed upload deletes the object: the keys of those."""
-    taken: list[str] = []
-    abort = s3.abort_upload
-
-    def costly(key: str, upload_id: str) -> Any:
-        if upload_id not in open_ids(s3) and key in s3.keys():
-            taken.append(key)
-            s3.delete_object(key)
-        return abort(key, upload_id)
-
-    s3.abort_upload = costly  # type: ignore[method-assign]
-    return taken
-
-
-class Twins:
+def twins(s3: MemoryStore, *, landed: bool = True) -> list[str]:
     """Each Create from here on is sent twice below: two uploads, or its twin lands later."""
+    made: list[str] = []
 
-    def __init__(self, s3: MemoryStore, *, landed: bool = True) -> None:
-        self.made: list[str] = []
-        self._s3, self._landed = s3, landed
-        s3.after = self._twice
-
-    def _twice(self, request: Request, reply: Any) -> Any:
+    def twice(request: Request, reply: Any) -> Any:
         if request.verb != "create_upload" or isinstance(reply, mc.StoreError):
             return None
-        if self._landed:
-            self.made.append(self._s3.start_upload(request.key))
+        if landed:
+            made.append(s3.start_upload(request.key))
         return reply._replace(attempts=2)
+
+    s3.after = twice
+    return made
 
 
 def by_path(name: str = "x.csv") -> Any:
-    """A file that is written by its path, and not closed."""
+    """A file of the job ``1`` that is written by its path, and not closed."""
+    mc.start(DEST, job_id="1", exist_ok=True)
     file = mc.open_magic(PATH + name)
     file.write(b"1")
     return file
@@ -92,10 +80,6 @@ def one_closed(s3: MemoryStore, *, unique: bool = True) -> tuple[mc.Job, mc.Task
     upload_of(write(task, unique=unique)).wait()
     s3.after = None
     return job, task
-
-
-def open_ids(s3: MemoryStore) -> set[str]:
-    return {upload.upload_id for upload in s3.open_uploads()}
 
 
 @pytest.mark.parametrize("late", ["memory", "s3", "a file by its path"])
@@ -122,7 +106,7 @@ def test_who_is_late_leaves_what_became_visible(s3: MemoryStore, late: Any) -> N
 def test_the_twin_of_a_retried_create_is_told_from_the_completed_upload(s3: MemoryStore) -> None:
     """I2, I4: it lands after the sweep, a stale listing shows the other, and it alone goes."""
     taken = believing(s3)
-    Twins(s3, landed=False)
+    twins(s3, landed=False)
     job = mc.start(DEST, track="memory")
     task = job.task("1")
     upload_of(write(task, unique=True)).wait()
@@ -156,7 +140,7 @@ def test_the_twin_of_a_retried_create_is_told_from_the_completed_upload(s3: Memo
 
 def test_a_twin_that_could_not_be_removed_is_looked_for_again(s3: MemoryStore) -> None:
     """I4, I5: a listing that failed is made again by the next abort."""
-    Twins(s3)
+    twins(s3)
     job, task = one_closed(s3)
     s3.delete_object(record_of(job))
     with refusing(s3, "list_uploads", Unanswered), pytest.raises(mc.JobNotRunning):
@@ -184,9 +168,7 @@ def test_a_file_closed_after_its_attempt_ended_says_so(s3: MemoryStore, ended: s
     assert s3.open_uploads() == ()
 
 
-def test_a_late_close_says_so_where_the_job_ends_between_its_looks(
-    s3: MemoryStore,
-) -> None:
+def test_a_late_close_says_so_where_the_job_ends_between_its_looks(s3: MemoryStore) -> None:
     """I2: the sweep between its two looks takes the set, but not what either order may miss."""
     job = mc.start(DEST, job_id="1", accept="listing")
     late = by_path("late.csv")
@@ -379,7 +361,7 @@ def test_of_the_uploads_at_a_late_attempts_key_only_its_twin_goes(
     s3: MemoryStore, unique: bool, suffix: str, goes: bool
 ) -> None:
     """I4, I6: those of longer keys, or of a name without the UUID, may be anybody's."""
-    Twins(s3)
+    twins(s3)
     job, task = one_closed(s3, unique=unique)
     (key,) = set(remains(s3)[1])
     mc.abort(DEST, job.id)
@@ -394,7 +376,7 @@ def test_a_late_twin_leaves_the_upload_that_the_plan_names(s3: MemoryStore) -> N
     with job.task("1") as first:
         write(first, unique=True)
     second = job.task("1")
-    Twins(s3)
+    twins(s3)
     write(second, body=b"2", unique=True)
     s3.after = None
     with refusing(s3, "complete_upload", mc.StoreError), pytest.raises(mc.CommitIncomplete):
@@ -406,10 +388,10 @@ def test_a_late_twin_leaves_the_upload_that_the_plan_names(s3: MemoryStore) -> N
 
 def test_an_attempt_of_a_running_job_leaves_the_twin_to_the_jobs_end(s3: MemoryStore) -> None:
     """I6: while the job runs its plan may name the twin."""
-    twins = Twins(s3)
+    made = twins(s3)
     job, task = one_closed(s3)
     task.abort()
-    assert open_ids(s3) == set(twins.made)
+    assert open_ids(s3) == set(made)
     job.abort()
     assert open_ids(s3) == set()
 
@@ -417,7 +399,7 @@ def test_an_attempt_of_a_running_job_leaves_the_twin_to_the_jobs_end(s3: MemoryS
 def test_the_twin_of_a_late_file_goes_when_the_file_is_aborted(s3: MemoryStore) -> None:
     """I4: given up in a job that has ended, it looks for itself: perhaps nobody ends its task."""
     job = mc.start(DEST)
-    Twins(s3)
+    twins(s3)
     file = job.task("1").open("a.csv", unique=True)
     file.write(b"1")
     upload_of(file)._sender.created()  # its Create was answered
@@ -427,19 +409,6 @@ def test_the_twin_of_a_late_file_goes_when_the_file_is_aborted(s3: MemoryStore) 
     s3.start_upload(key)  # the twin lands after the sweep
     file.abort()
     assert open_ids(s3) == set()
-
-
-def begun(name: str = "x") -> Any:
-    """A file of the job ``j``, which is written by its path and not closed."""
-    mc.start(DEST, job_id="j", exist_ok=True)
-    file = mc.open_magic(f"{DEST}/__magic_job-j/job-j/00/tasks/a_0/__base/{name}.csv")
-    file.write(name.encode())
-    return file
-
-
-def other_commits() -> mc.TaskCommit:
-    """Another process commits the attempt by its name."""
-    return mc.attach(DEST, "j").task("a", attempt="a_0").commit()
 
 
 def interrupted(s3: MemoryStore, file: Any, verbs: str, *deeds: Callable[[], Any]) -> str:
@@ -475,7 +444,7 @@ def stop() -> None:
 
 def commits_and_cuts() -> None:
     """Another process commits the attempt, and Ctrl-C comes."""
-    other_commits()
+    other().commit()
     raise KeyboardInterrupt
 
 
@@ -483,75 +452,73 @@ def commits_and_cuts() -> None:
 @pytest.mark.parametrize("again", [False, True])
 def test_a_cut_close_leaves_what_is_committed(s3: MemoryStore, verbs: str, again: bool) -> None:
     """Also if a second Ctrl-C comes while it asks who has committed its file."""
-    notes = interrupted(s3, begun(), verbs, commits_and_cuts, *[stop] * again)
+    notes = interrupted(s3, by_path(), verbs, commits_and_cuts, *[stop] * again)
     assert again or LEFT in notes
-    assert mc.attach(DEST, "j").commit().files == 1
-    assert visible(s3) == {"t/x.csv": b"x"}
+    assert mc.attach(DEST, "1").commit().files == 1
+    assert visible(s3) == {"t/x.csv": b"1"}
 
 
 @pytest.mark.parametrize("verb", ["head", "get"])
 def test_a_cut_close_keeps_others_from_what_it_aborts(s3: MemoryStore, verb: str) -> None:
     """Where nobody has committed the file its upload is aborted, and nobody can commit it later."""
-    interrupted(s3, begun(), verb, stop)
+    interrupted(s3, by_path(), verb, stop)
     assert s3.open_uploads() == ()
-    raises(mc.TaskFailed, other_commits, match="was aborted")
+    raises(mc.TaskFailed, other().commit, match="was aborted")
 
 
 def test_an_interrupted_close_aborts_a_file_that_a_commit_has_left_out(s3: MemoryStore) -> None:
     """A set that another handle stored without the file does not keep the file's upload."""
-    file = begun()
-    begun("w").close()
+    file = by_path()
+    by_path("w.csv").close()
 
     def commits() -> None:
-        other_commits()
+        other().commit()
         s3.before = raising("get|head", KeyboardInterrupt, times=1)  # the first of its looks
 
     At(s3, "put *x.csv.pending", commits)
     raises(KeyboardInterrupt, file.close)
     s3.before = None
     assert [upload.key for upload in s3.open_uploads()] == ["t/w.csv"]
-    mc.attach(DEST, "j").commit()
-    assert visible(s3) == {"t/w.csv": b"w"}
+    mc.attach(DEST, "1").commit()
+    assert visible(s3) == {"t/w.csv": b"1"}
 
 
 def test_an_unreadable_record_does_not_undo_a_close(s3: MemoryStore) -> None:
     """A fence that cannot be understood after the `.pending` leaves the file saved."""
-    file = begun()
+    file = by_path()
     garbled = raising("head *_job.json", mc.FormatError("t/_job.json", "", "half written"))
     with At(s3, "put *.pending", lambda: setattr(s3, "before", garbled), after=True):
         file.close()
     s3.before = None
-    other_commits()
-    assert mc.attach(DEST, "j").commit().files == 1
+    other().commit()
+    assert mc.attach(DEST, "1").commit().files == 1
 
 
-def test_a_cut_as_a_close_returns_leaves_what_another_committed(
-    s3: MemoryStore,
-) -> None:
+def test_a_cut_as_a_close_returns_leaves_what_another_committed(s3: MemoryStore) -> None:
     """A close that is cut off after all its requests asks who has committed its file."""
-    file = begun()
+    file = by_path()
     on_close = file._on_close
 
     def cut(finished: Any) -> None:
         on_close(finished)
-        other_commits()
+        other().commit()
         raise KeyboardInterrupt
 
     file._on_close = cut
     raises(KeyboardInterrupt, file.close)
     assert len(s3.open_uploads()) == 1
-    assert mc.attach(DEST, "j").commit().files == 1
+    assert mc.attach(DEST, "1").commit().files == 1
 
 
 def test_an_object_of_another_run_at_the_sets_key_proves_nothing(s3: MemoryStore) -> None:
     """Where the set's key is another run's the upload of a cut close is left to the job's end."""
 
     def deed() -> None:
-        key = "t/__magic_job-j/job-j/00/_a_0.pendingset"
+        key = "t/__magic_job-1/job-1/00/_a_0.pendingset"
         s3.put(key, b"{}", metadata={JOB_METADATA: "0" * 32})
         raise KeyboardInterrupt
 
-    assert LEFT in interrupted(s3, begun(), "head", deed)
+    assert LEFT in interrupted(s3, by_path(), "head", deed)
     assert [upload.key for upload in s3.open_uploads()] == ["t/x.csv"]
 
 
@@ -576,7 +543,7 @@ def refused(store: MemoryStore) -> mc.Job:
 def interrupted_at_each_request(make: Callable[[MemoryStore], mc.Job]) -> list[tuple[str, str]]:
     """The notes of a commit that is interrupted before each of its requests, and its state."""
     found = []
-    for number in range(1, 60):
+    for number in count(1):
         with memory_store(clock=StillClock()) as store:
             job = mc.attach(DEST, make(store).id)
             At(store, "*", stop, nth=number)
@@ -593,19 +560,17 @@ def interrupted_at_each_request(make: Callable[[MemoryStore], mc.Job]) -> list[t
             except mc.MagicError:
                 pass
             return found
-    return found
+    raise AssertionError
 
 
-def test_of_a_decided_job_no_interrupted_commit_says_that_it_is_not() -> None:
-    """Another process has decided it. The call had not read that yet, or it had."""
-    found = interrupted_at_each_request(decided)
-    assert len(found) >= 6
-    assert not [notes for notes, _ in found if UNDECIDED in notes]
-
-
-def test_of_a_job_that_is_being_aborted_no_interrupted_commit_says_commit_it_again() -> None:
-    """Its commit had refused it, and was sweeping."""
-    found = interrupted_at_each_request(refused)
-    told = [notes for notes, state in found if state == "aborting"]
-    assert told
+@pytest.mark.parametrize(
+    ("make", "state"), [(decided, ""), (refused, "aborting")], ids=["decided", "refused"]
+)
+def test_no_interrupted_commit_says_that_a_decided_job_is_not(
+    make: Callable[[MemoryStore], mc.Job], state: str
+) -> None:
+    """Another process has decided it, read already or not; or its own commit is sweeping it."""
+    found = interrupted_at_each_request(make)
+    told = [notes for notes, seen in found if seen == state or not state]
+    assert len(told) >= (1 if state else 6)
     assert not [notes for notes in told if UNDECIDED in notes]

@@ -239,7 +239,4 @@ def test_a_real_client_keeps_empty_elements(moto: str, prefix: str) -> None:
         store.put(prefix + name, b"old")
     raises(mc.DestinationExists, mc.start, f"s3://{bucket}/{prefix}", mode="fail", s3=way)
     run(prefix, "replace", bucket, s3=way)
-    assert [one.key for one in objects(store, "")] == [
-        f"{prefix}_SUCCESS",
-        f"{prefix}dt=1/new.csv",
-    ]
+    assert [one.key for one in objects(store, "")] == [f"{prefix}_SUCCESS", f"{prefix}dt=1/new.csv"]

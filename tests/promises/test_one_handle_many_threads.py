@@ -15,7 +15,8 @@ from magic_committer.errors import FileStillOpen, MagicError, TaskFailed, Unansw
 from magic_committer.options import Track
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.concrete import attempt_of, upload_of
-from tests.promises.hands import DEST, At, Nth, raises, remains, unanswered
+from tests.promises import hands
+from tests.promises.hands import DEST, At, Nth, believing, raises, remains, unanswered
 
 TRACKS: tuple[Track, ...] = ("memory", "s3")
 
@@ -39,25 +40,10 @@ def elsewhere(step: Callable[[], Any]) -> BaseException | None:
 
 
 def one_file(job: mc.Job) -> mc.Task:
-    """An attempt of its own, with one closed file."""
-    task = job.task("1")
-    with task.open("a.csv") as f:
-        f.write(b"1")
-    upload_of(f).wait()
+    """An attempt of its own, with one file that is stored."""
+    task = hands.one_file(job)
+    hands.stored(task)
     return task
-
-
-def believe_every_abort(s3: MemoryStore) -> None:
-    """From now on the abort of a completed upload takes its object away (docs/stores.md)."""
-    made: dict[str, str] = {}
-
-    def after(request: Request, reply: Any) -> None:
-        if request.verb == "complete_upload":
-            made[request.upload_id] = request.key
-        if request.verb == "abort_upload" and request.upload_id in made:
-            s3.delete_object(made[request.upload_id])
-
-    s3.after = after
 
 
 BESIDE: dict[str, tuple[Callable[[mc.Task], object], str]] = {
@@ -76,7 +62,7 @@ def test_nothing_is_done_beside_a_commit(
     """It can be aborted, committed or added to by nobody; repeated, it gives the same result."""
     job = mc.start(DEST, accept="results", track=track)
     task = one_file(job)
-    believe_every_abort(s3)
+    believing(s3)
     step, says = BESIDE[call]
     told: list[object] = []
     At(s3, record_head, lambda: told.append(where(lambda: step(task))))

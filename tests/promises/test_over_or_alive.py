@@ -9,16 +9,9 @@ from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.uploads import Clearing, OpenUploads, Places
 from magic_committer.options import Options
 from magic_committer.protocol.record import JOB_METADATA
-from magic_committer.runtime.components import Runtime
-from magic_committer.runtime.threads import ThreadPool
-from magic_committer.stores.memory import Request
 from tests.hadoops import leave_job
 from tests.promises.hands import DEST, At, committed_task, failing, raises, refusing, visible
 from tests.promises.machine import DAY, STATES, Machine
-
-
-def runtime(machine: Machine) -> Runtime:
-    return Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -26,7 +19,7 @@ def test_only_a_closed_job_is_over(machine: Machine, state: str) -> None:
     """I2, I6: any other may need its uploads; a job that no record there or above holds is over."""
     job = machine.job(state)
     for directory in ("t/", "t/dt=1/hour=2/"):
-        places = Places(runtime(machine), in_flight=1)
+        places = Places(machine.runtime, in_flight=1)
         assert places.is_over(directory, job.uuid) is (state == "closed")
         assert places.is_over(directory, "0" * 32) is True
 
@@ -36,18 +29,9 @@ def test_a_listing_that_takes_long_makes_a_job_no_older(machine: Machine) -> Non
     job = machine.job("running")
     s3 = machine.s3
     s3._bucket.page_keys = 1
-    pages: list[str] = []
-
-    def a_day_later(request: Request) -> None:
-        if request.verb == "list" and job.id in request.key:
-            pages.append(request.key)
-            if len(pages) == 2:
-                machine.later(DAY)
-
-    s3.before = a_day_later
-    raises(mc.JobTooYoung, mc.recover, DEST, job.id, dead_after=DAY)
-    assert len(pages) > 2
-    s3.before = None
+    assert len(s3.keys(f"t/__magic_job-{job.id}/")) > 2  # and so many pages
+    with At(s3, f"list *{job.id}*", lambda: machine.later(DAY), nth=2):
+        raises(mc.JobTooYoung, mc.recover, DEST, job.id, dead_after=DAY)
     assert mc.attach(DEST, job.id).state == "running"
 
 
@@ -72,7 +56,7 @@ def test_a_job_that_is_set_up_while_litter_is_looked_at_keeps_its_objects(machin
 
 def survey_of(machine: Machine, sizes: bool = False) -> OpenUploads:
     one = Options(commit_threads=1)
-    return OpenUploads(runtime(machine), Destination.parse(DEST), sizes=sizes, options=one)
+    return OpenUploads(machine.runtime, Destination.parse(DEST), sizes=sizes, options=one)
 
 
 def clearing(machine: Machine) -> tuple[mc.Job, Clearing]:

@@ -16,12 +16,8 @@ from magic_committer.commit import register
 from magic_committer.commit.register import marker_ref, write_marker
 from magic_committer.errors import (
     InvalidRequest,
-    JobExists,
     NotSupported,
-    OutcomeUnknown,
-    PermissionDenied,
     PreconditionFailed,
-    StoreError,
     Unanswered,
     WriteConflict,
 )
@@ -36,11 +32,11 @@ from tests.promises.hands import At, fitting, noted, raises, raising, refusing
 from tests.promises.machine import Machine
 
 KEY = "t/__magic_job-j/_job.json"
-EXPIRED = PermissionDenied("of the second try", status=403, attempts=2)
+EXPIRED = mc.PermissionDenied("of the second try", status=403, attempts=2)
 UNANSWERED = Unanswered("")
-REFUSALS: dict[str, StoreError] = {
+REFUSALS: dict[str, mc.StoreError] = {
     "400": InvalidRequest("refused", status=400),
-    "403": PermissionDenied("refused", status=403),
+    "403": mc.PermissionDenied("refused", status=403),
     "501": NotSupported("refused", status=501),
 }
 """What a gateway between us and the store may answer."""
@@ -116,10 +112,10 @@ def test_a_store_of_etags_without_quotes_is_understood(s3: MemoryStore, runtime:
     assert register.read(runtime, KEY) is None
 
 
-@pytest.mark.parametrize("unread", [PermissionDenied, Unanswered])
+@pytest.mark.parametrize("unread", [mc.PermissionDenied, Unanswered])
 @pytest.mark.parametrize("told", REFUSALS | {"none": UNANSWERED, "expired": EXPIRED})
 def test_a_swap_that_cannot_be_read_back_is_unknown(
-    s3: MemoryStore, runtime: Runtime, told: str, unread: type[StoreError]
+    s3: MemoryStore, runtime: Runtime, told: str, unread: type[mc.StoreError]
 ) -> None:
     """I10: whatever it was told, also if both are denied: a gateway may have let it through."""
     seen = running(runtime)
@@ -129,7 +125,7 @@ def test_a_swap_that_cannot_be_read_back_is_unknown(
         raise error if its_put(request) else unread("not to be read", status=403)
 
     s3.before = fail
-    raises(OutcomeUnknown, to, runtime, seen, match=r"attach\('s3://bucket/t/', 'j'\)")
+    raises(mc.OutcomeUnknown, to, runtime, seen, match=r"attach\('s3://bucket/t/', 'j'\)")
     s3.before = None
     assert stored(runtime).etag == seen.etag
 
@@ -141,7 +137,7 @@ def test_a_swap_that_cannot_be_read_back_is_unknown(
     ids=[*REFUSALS, "off, unanswered", "off, sent twice"],
 )
 def test_a_failure_of_what_took_effect_is_recognised(
-    s3: MemoryStore, runtime: Runtime, conditions: ConditionalWrites, error: StoreError,
+    s3: MemoryStore, runtime: Runtime, conditions: ConditionalWrites, error: mc.StoreError,
     state: State,
 ) -> None:  # fmt: skip
     """I10: a swap that the store has done is told as failed: the record is read back, and tells."""
@@ -199,7 +195,7 @@ def test_without_conditions_it_is_unknown(s3: MemoryStore, runtime: Runtime, gon
         raise Unanswered("no answer")
 
     At(s3, its_put, lost)
-    raises(OutcomeUnknown, to, runtime, seen)
+    raises(mc.OutcomeUnknown, to, runtime, seen)
 
 
 @pytest.mark.parametrize(("conditions", "lost"), [("on", False), ("on", True), ("off", False)])
@@ -209,7 +205,7 @@ def test_two_who_create_one_record_are_told_apart(
     """I2: the slower one raises, also if its reply was lost, or the store knows no conditions."""
     first = running(runtime, conditions)
     s3.after = raising(lambda r: lost and its_put(r), Unanswered(""))
-    raises(JobExists, running, runtime, conditions)
+    raises(mc.JobExists, running, runtime, conditions)
     assert stored(runtime).record == first.record
 
 
@@ -248,7 +244,7 @@ def test_a_record_that_is_written_again_is_waited_for_longer_each_time(
     runtime = Runtime(s3, pool=ThreadPool(0), clock=clock)
     seen, _ = register.create(runtime, "t/__magic_job-j/_job.json", record_of("j"))
     s3.before = raising("put", Unanswered("no answer"))
-    raises(OutcomeUnknown, write, runtime, seen)
+    raises(mc.OutcomeUnknown, write, runtime, seen)
     assert clock.ahead == 0.5 + 1 + 2 + 4 + 8
 
 
@@ -258,11 +254,14 @@ MARKER = "t/_SUCCESS"
 class Finishing:
     """A job whose record says ``completed``, about to mark its destination."""
 
-    def __init__(self, machine: Machine, just_now: bool) -> None:
+    def __init__(self, machine: Machine, just_now: bool, *, before: bool = False) -> None:
+        """``before``: the destination had a marker when the job completed."""
+        if before:
+            machine.s3.put_object(MARKER, b"older")
         self.s3 = machine.s3
         self.machine = machine
         self.just_now = just_now
-        self.runtime = Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
+        self.runtime = machine.runtime
         self.seen = running(self.runtime)
         self.swap(State.COMMITTING, plan=ObjectRef("t/__magic_job-j/_plan-0.json", '"0"'))
         ref = marker_ref(self.runtime, MARKER)
@@ -299,8 +298,7 @@ def job(machine: Machine, by: bool) -> Finishing:
 @pytest.fixture
 def after_another(machine: Machine, by: bool) -> Finishing:
     """A job about to mark a destination that had a marker when it completed."""
-    machine.s3.put_object(MARKER, b"older")
-    return Finishing(machine, by)
+    return Finishing(machine, by, before=True)
 
 
 PUT = f"put {MARKER}"
@@ -315,9 +313,7 @@ def test_a_marker_of_after_our_completion_stays(
     machine: Machine, by: bool, before: bool, after_look: bool, body: bytes
 ) -> None:
     """I8: it counts by its own time, also when it comes between our look and our PUT."""
-    if before:
-        machine.s3.put_object(MARKER, b"older")
-    job = Finishing(machine, by)
+    job = Finishing(machine, by, before=before)
     machine.later(10)
     comes = partial(machine.s3.put_object, MARKER, body)
     if after_look:
@@ -420,9 +416,7 @@ def test_who_has_just_seen_no_marker_does_not_look_for_it_again(
     machine: Machine, just_now: bool, before: bool, looks: int
 ) -> None:
     """One that was there is read again: it may be another one with the same bytes."""
-    if before:
-        machine.s3.put_object(MARKER, b"older")
-    job = Finishing(machine, just_now)
+    job = Finishing(machine, just_now, before=before)
     asked = noted(machine.s3, f"get {MARKER}")
     assert job.mark() == ""
     assert (len(asked), job.is_ours()) == (looks, True)

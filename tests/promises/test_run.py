@@ -168,9 +168,8 @@ def test_a_job_that_somebody_aborts_is_not_tried_again(s3: MemoryStore, run: Run
         (found,) = mc.inspect(DEST)
         mc.abort(DEST, found.id)
 
-    with pytest.raises(mc.JobNotRunning) as told:
-        run(write, retry=AT_ONCE)
-    assert told.value.outcome == "aborted"
+    told = raises(mc.JobNotRunning, run, write, retry=AT_ONCE)
+    assert told.outcome == "aborted"
     assert remains(s3)[:2] == ({}, [])
 
 
@@ -246,8 +245,7 @@ def test_a_wrong_argument_is_refused(
     s3: MemoryStore, run: Run, wrong: dict[str, Any], says: str
 ) -> None:
     """What it got and what to pass; no request is sent."""
-    with pytest.raises(mc.OptionError, match=says):
-        run(**wrong)
+    raises(mc.OptionError, run, **wrong, match=says)
     assert not s3.requests
 
 

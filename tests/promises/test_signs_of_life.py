@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -63,11 +64,17 @@ def test_a_sign_of_life_keeps_a_long_job_alive(machine: Machine, ticker: Ticker)
     assert control(machine.s3) == []
 
 
-def test_the_sign_of_life_ends_with_an_aborted_job(machine: Machine, ticker: Ticker) -> None:
-    """Leaving ``with write`` by exception ends the sign too."""
-    with pytest.raises(ZeroDivisionError), mc.write(DEST):
+@pytest.mark.parametrize("begin", [mc.write, mc.start])
+def test_the_sign_of_life_ends_with_an_aborted_job(
+    machine: Machine, ticker: Ticker, begin: Callable[[str], Any]
+) -> None:
+    """Each kind of block keeps its job alive; leaving it, also by exception, ends the sign."""
+    with pytest.raises(ZeroDivisionError), begin(DEST):
         assert ticker.tick() == [True]
         raise ZeroDivisionError
+    assert ticker.ticking == []
+    with mc.start(DEST) as job:
+        job.commit(expect=0)
     assert ticker.ticking == []
     assert control(machine.s3) == []
 

@@ -24,6 +24,7 @@ from magic_committer.upload import FileState
 from magic_committer.upload.blocks import BlockSource
 from tests.at_once import Overlapping
 from tests.concrete import attempt_of, upload_of
+from tests.promises import hands
 from tests.promises.hands import DEST, Fits, fitting, raises, remains, visible
 
 
@@ -40,9 +41,7 @@ def begin(**options: Any) -> mc.Job:
 
 
 def write(task: mc.Task, name: str, body: bytes = b"1") -> mc.UploadStream:
-    with task.open(name) as f:
-        f.write(body)
-    return upload_of(f)
+    return upload_of(hands.write(task, name, body))
 
 
 class Gate:
@@ -75,10 +74,6 @@ class Gate:
 
     def wait(self, count: int = 1) -> None:
         until(lambda: len(self.held) >= count)
-
-
-held, is_verb = Gate, str
-"""As tests of the fence call them."""
 
 
 def until(happens: Callable[[], object]) -> None:
@@ -198,17 +193,23 @@ def test_what_breaks_that_thread_is_told_by_the_commit(s3: MemoryStore) -> None:
 # Not well -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("verb", ["create_upload", "put_part"])
-def test_a_failure_is_told_at_the_next_open_and_names_the_file(s3: MemoryStore, verb: str) -> None:
-    """Once, by the next `open`; the file may then be written again under its name."""
-    job = begin()
-    task = job.task("1")
+def broken(s3: MemoryStore, task: mc.Task, verb: str) -> mc.UploadStream:
+    """``a.csv``, closed by its writer, whose request then fails."""
     with Gate(s3, verb) as gate:
         file = write(task, "a.csv", b"lost")
         gate.wait()
         gate.fail()
         file.wait()
     s3.before = None
+    return file
+
+
+@pytest.mark.parametrize("verb", ["create_upload", "put_part"])
+def test_a_failure_is_told_at_the_next_open_and_names_the_file(s3: MemoryStore, verb: str) -> None:
+    """Once, by the next `open`; the file may then be written again under its name."""
+    job = begin()
+    task = job.task("1")
+    broken(s3, task, verb)
     raises(mc.UploadFailed, task.open, "b.csv", match=r"s3://bucket/t/a\.csv failed: broken")
     assert not s3.open_uploads()
     write(task, "b.csv")
@@ -235,12 +236,7 @@ def test_a_failure_is_told_by_the_commit_and_aborts_the_attempt(s3: MemoryStore,
 def test_a_second_close_raises_the_error_too(s3: MemoryStore) -> None:
     """Who closes twice is told then, not again by the next open, but by the commit."""
     task = begin().task("1")
-    with Gate(s3, "put_part") as gate:
-        file = write(task, "a.csv")
-        gate.wait()
-        gate.fail()
-        file.wait()
-    s3.before = None
+    file = broken(s3, task, "put_part")
     assert not file.closed
     raises(mc.UploadFailed, file.close, match="broken")
     assert file.closed

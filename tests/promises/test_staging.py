@@ -88,9 +88,8 @@ def test_a_local_file_is_uploaded_when_it_is_closed(s3: MemoryStore, tmp_path: P
 
 def test_a_wrong_name_lists_the_right_ones(s3: MemoryStore) -> None:
     """An unknown committer is refused before anything is sent, with the names that there are."""
-    with pytest.raises(mc.OptionError, match="'directori'") as refused:
-        mc.start(DEST, committer="directori")
-    assert "'directory'" in str(refused.value)
+    refused = raises(mc.OptionError, mc.start, DEST, committer="directori", match="'directori'")
+    assert "'directory'" in str(refused)
     assert not s3.requests
     for name in base.COMMITTERS:
         assert base.named(name).name == name
@@ -188,8 +187,7 @@ def test_a_term_that_staging_does_not_have_is_refused_before_the_job_starts(
     s3: MemoryStore, tmp_path: Path, terms: dict[str, str], told: str
 ) -> None:
     """Its files are on local disk, and modes by partition are another committer's."""
-    with pytest.raises(mc.OptionError, match=told):
-        start(tmp_path, **terms)
+    raises(mc.OptionError, start, tmp_path, **terms, match=told)
     assert not s3.requests
 
 

@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from tests.promises.hands import (
     DEST,
     At,
     Crash,
+    Fits,
     Nth,
     StillClock,
     committed_task,
@@ -74,15 +76,10 @@ def decides(job: mc.Job) -> Callable[[Request], bool]:
 
 
 def dead(
-    s3: MemoryStore,
-    fits: Callable[[Request], bool],
-    *,
-    number: int = 7,
-    mode: Mode = "append",
-    after: bool = False,
+    s3: MemoryStore, fits: Fits, *, number: int = 7, mode: Mode = "append", **when: Any
 ) -> tuple[mc.Job, list[mc.TaskCommit]]:
     job, results = run_of(number, mode)
-    dies_at(s3, fits, lambda: commit(job, results, number), after=after)
+    dies_at(s3, fits, lambda: commit(job, results, number), **when)
     return job, results
 
 
@@ -94,16 +91,6 @@ def rows(s3: MemoryStore) -> list[str]:
 def ledger(s3: MemoryStore) -> dict[str, Any]:
     told: dict[str, Any] = orjson.loads(s3.body(LEDGER))
     return told
-
-
-def writes_of_ledger(number: int) -> Nth:
-    """The n-th PUT of the ledger."""
-
-    class Write(Nth):
-        def __call__(self, request: Request) -> bool:
-            return request.verb == "put" and request.key == LEDGER and super().__call__(request)
-
-    return Write(number)
 
 
 def decided(s3: MemoryStore, mode: Mode = "append") -> tuple[mc.Job, list[mc.TaskCommit]]:
@@ -298,15 +285,7 @@ def test_a_run_that_cannot_be_settled_stops_the_next(still: MemoryStore) -> None
 def test_a_ledger_that_cannot_be_written_leaves_the_job_unfinished(still: MemoryStore) -> None:
     """All is visible, and what is missing is told; the next run finishes, and publishes no more."""
     job, results = run_of(7)
-    writes = []
-
-    def refuse(request: Request) -> None:
-        if (request.verb, request.key) == ("put", LEDGER):
-            writes.append(request)
-            if len(writes) > 1:
-                raise PermissionDenied("no")
-
-    still.before = refuse
+    At(still, f"put {LEDGER}", lambda: failing(still, "put", LEDGER, PermissionDenied("no")))
     caught = raises(mc.CommitIncomplete, commit, job, results, 7)
     assert caught.outstanding == (LEDGER,)
     assert caught.state == "completed"
@@ -351,7 +330,7 @@ def test_a_ledger_without_the_claim_is_told_and_left(still: MemoryStore, named: 
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_job_given_up_leaves_its_word_in_the_ledger(still: MemoryStore, broken: bool) -> None:
     """Its visible files stay: the batch is done; a ledger that cannot say so is told."""
-    job, _ = dead(still, writes_of_ledger(2))
+    job, _ = dead(still, f"put {LEDGER}", nth=2)
     if broken:
         still.put_object(LEDGER, b"{}")
     told = mc.force_abort(DEST, job.id, dead_after=0)
@@ -557,7 +536,7 @@ def test_a_job_completed_while_given_up_tells_its_ledger(s3: MemoryStore, finish
 
     def complete() -> None:
         if finished == "not at all":
-            dies_at(s3, writes_of_ledger(1), lambda: mc.recover(DEST, job.id, dead_after=0))
+            dies_at(s3, f"put {LEDGER}", lambda: mc.recover(DEST, job.id, dead_after=0))
         else:
             mc.recover(DEST, job.id, dead_after=0)
 
@@ -654,23 +633,37 @@ def test_a_claimant_that_decides_is_looked_at_again(
     assert not caplog.records
 
 
-def test_ctrl_c_while_another_run_is_settled_tells_of_both_jobs(fresh: Fresh) -> None:
-    """The note says what is known of its own job, and no report is another job's."""
-    both = 0
-    for number in range(1, 200):
+def cut_at_each_request(
+    fresh: Fresh, begin: Callable[[MemoryStore], tuple[mc.Job, list[mc.TaskCommit], int]]
+) -> Iterator[tuple[mc.Job, KeyboardInterrupt]]:
+    """A commit that Ctrl-C ends before its first request, the second, …: the job, and the error."""
+    for number in count(1):
         with fresh(StillClock()) as store:
-            dead, _ = decided(store)
-            job, results = run_of(7)
+            job, results, batch = begin(store)
             At(store, Nth(number), KeyboardInterrupt())
             try:
-                commit(job, results, 7)
-                break
+                commit(job, results, batch)
+                return
             except KeyboardInterrupt as error:
-                notes = " ".join(error.__notes__)
-                report = getattr(error, "report", None)
-            assert job.id in notes, number
-            both += dead.id in notes
-            assert report is None or report.job_id == job.id, number
+                store.before = None
+                yield job, error
+
+
+def test_ctrl_c_while_another_run_is_settled_tells_of_both_jobs(fresh: Fresh) -> None:
+    """The note says what is known of its own job, and no report is another job's."""
+    dead: list[mc.Job] = []
+    both = 0
+
+    def begin(store: MemoryStore) -> tuple[mc.Job, list[mc.TaskCommit], int]:
+        dead.append(decided(store)[0])
+        return (*run_of(7), 7)
+
+    for job, error in cut_at_each_request(fresh, begin):
+        notes = " ".join(error.__notes__)
+        report = getattr(error, "report", None)
+        assert job.id in notes
+        both += dead[-1].id in notes
+        assert report is None or report.job_id == job.id
     assert both >= 3
 
 
@@ -689,9 +682,7 @@ def test_others_that_keep_claiming_stop_a_run(s3: MemoryStore) -> None:
         commit(job, results, 7)
 
 
-def test_a_job_that_publishes_is_not_given_up_for_want_of_an_answer(
-    s3: MemoryStore,
-) -> None:
+def test_a_job_that_publishes_is_not_given_up_for_want_of_an_answer(s3: MemoryStore) -> None:
     """Its driver may live, and its files come: its record stays, and later the batch is there."""
     job, _ = decided(s3)
     s3.before = raising(f"put t/__magic_job-{job.id}/_job.json", Unanswered("no answer"))
@@ -734,24 +725,16 @@ def test_a_job_that_only_claimed_is_no_data_for_mode_fail(s3: MemoryStore) -> No
     assert rows(s3) == ["0", "0"]
 
 
-def test_ctrl_c_never_says_that_a_skipped_run_was_not_decided(
-    fresh: Fresh,
-) -> None:
+def test_ctrl_c_never_says_that_a_skipped_run_was_not_decided(fresh: Fresh) -> None:
     """Its batch is published already, and it is being aborted."""
     told = []
-    for number in range(1, requests_of_a_commit(fresh) + 1):
-        with fresh(StillClock()) as store:
-            publish(7)
-            job, results = run_of(6)
-            At(store, Nth(number), KeyboardInterrupt())
-            try:
-                commit(job, results, 6)
-            except KeyboardInterrupt as error:
-                store.before = None
-                found = [(one.id, one.state) for one in mc.inspect(DEST)]
-                if (job.id, "running") not in found:
-                    told.append(" ".join(error.__notes__))
-            else:
-                break
+
+    def begin(_: MemoryStore) -> tuple[mc.Job, list[mc.TaskCommit], int]:
+        publish(7)
+        return (*run_of(6), 6)
+
+    for job, error in cut_at_each_request(fresh, begin):
+        if (job.id, "running") not in [(one.id, one.state) for one in mc.inspect(DEST)]:
+            told.append(" ".join(error.__notes__))
     assert len(told) >= 3
     assert not [notes for notes in told if "was not decided" in notes]

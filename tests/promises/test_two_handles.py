@@ -11,13 +11,7 @@ from msgspec.structs import replace
 
 import magic_committer as mc
 from magic_committer.commit.sets import EXTRA_ABORTED
-from magic_committer.errors import (
-    PermissionDenied,
-    PreconditionFailed,
-    StoreError,
-    Unanswered,
-    WriteConflict,
-)
+from magic_committer.errors import PreconditionFailed, Unanswered, WriteConflict
 from magic_committer.hadoop.documents import decode_pendingset
 from magic_committer.hadoop.manifests import EXTRA_JOB, EXTRA_TASK
 from magic_committer.options import Accept, Track
@@ -53,6 +47,11 @@ def other_handle(job: mc.Job, name: str = "a") -> mc.Task:
     return mc.attach(DEST, job.id).task("1", attempt=name)
 
 
+def shared(job: mc.Job) -> tuple[mc.Task, mc.Task]:
+    """Two handles on one attempt, which has closed ``a.csv``."""
+    return one_file(job, attempt="a"), other_handle(job)
+
+
 def tombstones(s3: MemoryStore) -> list[str]:
     """Keys of the sets that say that their attempt was aborted."""
     sets = {key: decode_pendingset(s3.body(key), key) for key in matching(s3, "*.pendingset")}
@@ -62,7 +61,7 @@ def tombstones(s3: MemoryStore) -> list[str]:
 def abort_with_a_commit_before(s3: MemoryStore, accept: Accept, number: int) -> str:
     """Another handle commits before a request of an abort: "committed", "refused" or "over"."""
     job = mc.start(DEST, accept=accept)
-    first, second = one_file(job, attempt="a"), other_handle(job)
+    first, second = shared(job)
     outcome = "over"
 
     def interrupt() -> None:
@@ -112,7 +111,7 @@ def test_an_abort_beside_a_commit_never_takes_files_of_a_decided_job(accept: Acc
 def test_an_aborted_attempt_is_never_committed_and_says_what_to_do(s3: MemoryStore) -> None:
     """I2, I10: the commit by another handle is refused, with the reason and the way out."""
     job = mc.start(DEST)
-    first, second = one_file(job, attempt="a"), other_handle(job)
+    first, second = shared(job)
     second.abort()
     assert s3.open_uploads() == ()
     raises(mc.TaskFailed, first.commit, match=r"aborted by another process.*as another attempt")
@@ -153,7 +152,7 @@ def test_a_result_that_names_a_tombstone_is_refused(s3: MemoryStore) -> None:
 def test_aborting_is_repeatable_by_every_handle(s3: MemoryStore) -> None:
     """I5: abort after abort ends well, whoever sends it, before and after the job's end."""
     job = mc.start(DEST)
-    handles = (one_file(job, attempt="a"), other_handle(job)) * 2
+    handles = shared(job) * 2
     for handle in handles:
         handle.abort()
     assert len(tombstones(s3)) == 1
@@ -180,7 +179,7 @@ def test_a_claim_that_is_not_known_to_be_taken_undoes_nothing(s3: MemoryStore, c
     """I2: the uploads stay until the abort is repeated; who has no right to claim may commit."""
     job = mc.start(DEST)
     task = one_file(job, attempt="a")
-    error = PermissionDenied("no", status=403) if claim == "refused" else Unanswered("no answer")
+    error = mc.PermissionDenied("no", status=403) if claim == "refused" else Unanswered("no answer")
 
     def lose(request: Request) -> None:
         if STORES_SET(request):
@@ -204,7 +203,7 @@ def test_a_claim_that_is_not_known_to_be_taken_undoes_nothing(s3: MemoryStore, c
 def test_a_conflict_is_not_taken_for_a_claim(s3: MemoryStore) -> None:
     """I2: 409, and nothing is there yet: the claim is sent again, and meets the other's set."""
     job = mc.start(DEST)
-    task, other = one_file(job, attempt="a"), other_handle(job)
+    task, other = shared(job)
     next_claim: list[At] = []
 
     def conflict() -> None:
@@ -247,7 +246,7 @@ def test_an_object_of_another_run_at_the_key_is_left_alone(s3: MemoryStore) -> N
 def test_without_conditions_nothing_is_claimed(s3: MemoryStore, committed: bool) -> None:
     """I2: a tombstone would overwrite a set that came between: the aborter looks, as S3A does."""
     job = mc.start(DEST, options=mc.Options(conditional_writes="off"))
-    task, other = one_file(job, attempt="a"), other_handle(job)
+    task, other = shared(job)
     if committed:
         other.commit()
         raises(mc.TaskFailed, task.abort, match="committed")
@@ -262,7 +261,7 @@ def test_without_conditions_nothing_is_claimed(s3: MemoryStore, committed: bool)
 LOST = Unanswered("no answer")
 
 
-def held(s3: MemoryStore, task: mc.Task, *errors: StoreError) -> list[Request]:
+def held(s3: MemoryStore, task: mc.Task, *errors: mc.StoreError) -> list[Request]:
     """Commit while the PUTs of the set get these answers: the requests, which may land later."""
     late: list[Request] = []
 
@@ -309,7 +308,7 @@ def test_a_put_that_may_land_is_never_called_refused(
     """I2, I4: only one try and one refusal, without another handle, leave nothing to land."""
     job = mc.start(DEST, track=track)
     task = one_file(job)
-    refused = PermissionDenied("expired", status=403, attempts=attempts)
+    refused = mc.PermissionDenied("expired", status=403, attempts=attempts)
     late = held(s3, task, *[LOST] * lost, refused)
     may_land = lost or attempts == 2
     assert len(s3.open_uploads()) == may_land
@@ -328,10 +327,10 @@ def test_a_set_that_cannot_be_read_after_a_412_is_not_called_refused(s3: MemoryS
         if STORES_SET(request) and not matching(s3, "*.pendingset"):
             request.effect()
         if fitting("get *.pendingset")(request):
-            raise PermissionDenied("expired", status=403)
+            raise mc.PermissionDenied("expired", status=403)
 
     s3.before = expire
-    raises(PermissionDenied, task.commit)
+    raises(mc.PermissionDenied, task.commit)
     s3.before = None
     assert job.commit(expect=["1"]).files == 1
     assert visible(s3) == {"t/a.csv": b"1"}
@@ -342,14 +341,9 @@ OTHER = "0" * 32
 A, B = {"t/a.csv": b"1"}, {"t/b.csv": b"2"}
 
 
-def two_handles(job: mc.Job) -> tuple[mc.Task, mc.Task]:
-    return job.task("1", attempt="a"), job.task("1", attempt="a")
-
-
 def test_an_attempt_that_was_committed_with_other_files_is_told(s3: MemoryStore) -> None:
     """I2: a second handle's file is in no pendingset, and is told so when it is closed."""
-    first, second = two_handles(mc.start(DEST))
-    write(first, "a.csv")
+    first, second = shared(mc.start(DEST))
     first.commit()
     raises(mc.TaskFailed, write, second, "b.csv", match="not part of it")
     assert [u.key for u in s3.open_uploads()] == ["t/a.csv"]
@@ -371,8 +365,7 @@ def test_a_commit_under_a_given_id_leaves_anothers_tree(s3: MemoryStore) -> None
 def test_a_commit_that_comes_second_with_another_file_is_told(s3: MemoryStore) -> None:
     """I2: a file is closed between another handle's listing and its PUT of the set."""
     job = mc.start(DEST)
-    first, second = two_handles(job)
-    write(first, "a.csv")
+    first, second = shared(job)
     file = second.open("b.csv")
     file.write(b"1")
     with At(s3, "put *.pendingset", file.close):
@@ -386,8 +379,7 @@ def test_a_commit_that_comes_second_with_another_file_is_told(s3: MemoryStore) -
 def test_an_attempt_whose_closed_files_are_gone_is_not_committed(s3: MemoryStore, how: str) -> None:
     """I2: another handle has aborted it, without conditions, or closed another file of the name."""
     options = mc.Options(conditional_writes="off" if how == "aborted" else "on")
-    mine, other = two_handles(mc.start(DEST, options=options))
-    write(mine, "a.csv")
+    mine, other = shared(mc.start(DEST, options=options))
     other.abort() if how == "aborted" else write(other, "a.csv")
     raises(mc.TaskFailed, mine.commit, match="gone from its tree")
     assert how == "closed anew" or not matching(s3, "*.pendingset")
@@ -416,8 +408,7 @@ def test_a_pending_that_is_not_the_attempts_fails_it(s3: MemoryStore, what: str)
 def test_what_a_handle_has_saved_it_need_not_read(s3: MemoryStore, options: mc.Options) -> None:
     """The listing shows the ETag of its own PUT: it remembers what another handle reads."""
     job = mc.start(DEST, options=options)
-    mine, other = two_handles(job)
-    write(mine, "a.csv")
+    mine, other = shared(job)
     s3.requests.clear()
     remembered = attempt_of(mine._attempt)._saved.pendings()
     assert s3.requests["get"] == 0

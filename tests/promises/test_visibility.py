@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
+from itertools import product
 
 import pytest
 
@@ -267,27 +268,26 @@ def runtime(s3: MemoryStore) -> Runtime:
     return Runtime(s3, pool=ThreadPool(0), clock=PatientClock())
 
 
-def test_replace_leaves_exactly_the_new_files(s3: MemoryStore) -> None:
-    """Mode ``replace``: all old data goes, hidden and foreign things stay."""
+@pytest.mark.parametrize(
+    ("mode", "new", "stays"),
+    [
+        ("replace", ("dt=1/a.csv", "dt=3/a.csv"), ()),
+        ("replace_partitions", ("dt=1/new.csv", "dt=3/a.csv"),
+         ("a.csv", "dt=1/hour=3/deep.csv", "dt=2/a.csv")),
+    ],
+)  # fmt: skip
+def test_replace_leaves_the_new_files_and_what_is_out_of_its_reach(
+    s3: MemoryStore, mode: Mode, new: tuple[str, ...], stays: tuple[str, ...]
+) -> None:
+    """All old data goes, or what is directly in a written partition; hidden and foreign stays."""
     old_table(s3)
-    run("replace", {"dt=1/a.csv": b"new", "dt=3/a.csv": b"new"})
-    assert data(s3) == {"t/dt=1/a.csv": b"new", "t/dt=3/a.csv": b"new"}
-    assert set(s3.keys()) >= UNTOUCHED
-    assert [k for k in control(s3) if "job-9" not in k] == []
-
-
-def test_replace_by_partition_replaces_written_partitions_only(s3: MemoryStore) -> None:
-    """Mode ``replace_partitions``: the data directly in a written partition goes, no other."""
-    old_table(s3)
-    run("replace_partitions", {"dt=1/new.csv": b"new", "dt=3/a.csv": b"new"})
+    run(mode, dict.fromkeys(new, b"new"))
     assert data(s3) == {
-        "t/a.csv": b"old",
-        "t/dt=1/hour=3/deep.csv": b"old",
-        "t/dt=1/new.csv": b"new",
-        "t/dt=2/a.csv": b"old",
-        "t/dt=3/a.csv": b"new",
+        **{f"t/{name}": b"new" for name in new},
+        **{f"t/{name}": b"old" for name in stays},
     }
     assert set(s3.keys()) >= UNTOUCHED
+    assert [k for k in control(s3) if "job-9" not in k] == []
 
 
 def test_fail_by_partition_looks_at_written_partitions_only(s3: MemoryStore) -> None:
@@ -420,20 +420,36 @@ def test_jobs_on_different_partitions_run_beside_each_other(s3: MemoryStore) -> 
     assert three.outcome == "aborted"
 
 
+WRONG_CONDITION = (InvalidRequest, NotSupported)
+"""How a store says that it does not know the condition of a DELETE."""
+
+
 @pytest.mark.parametrize(
-    ("answer", "deleted"),
-    [(PreconditionFailed, False), (WriteConflict, False), (InvalidRequest, True),
-     (NotSupported, True)],
-)  # fmt: skip
-def test_a_plain_delete_is_sent_only_where_the_condition_is_called_wrong(
-    s3: MemoryStore, answer: type[StoreError], deleted: bool
+    ("answer", "times"),
+    [
+        *((answer, None) for answer in (PreconditionFailed, WriteConflict, *WRONG_CONDITION)),
+        *product(WRONG_CONDITION, range(1, DELETE_TRIES_MAX - 1)),
+    ],
+)
+def test_a_plain_delete_is_sent_only_where_the_condition_is_called_wrong_each_time(
+    s3: MemoryStore, answer: type[StoreError], times: int | None
 ) -> None:
-    """I6: another writer may be about to replace an object that refuses `If-Match`."""
+    """I6: another writer may be about to replace an object; now and then the condition is known."""
     etag = s3.put_object("t/old.csv", b"old")
-    s3.before = raising(lambda r: r.verb == "delete_one" and r.if_match, answer("each time"))
+    fails = raising(lambda r: r.verb == "delete_one" and r.if_match, answer("odd"), times=times)
+    sent: list[str | None] = []
+
+    def before(request: Request) -> None:
+        sent.extend([request.if_match] if request.verb == "delete_one" else [])
+        fails(request)
+
+    s3.before = before
+    deleted = answer in WRONG_CONDITION
     with nullcontext() if deleted else pytest.raises(answer):
         assert delete_if_same(runtime(s3), "t/old.csv", etag)
     assert (s3.keys() == ()) is deleted
+    assert (None in sent) is (deleted and times is None)
+    assert times is None or sent == [etag] * (times + 1)
 
 
 def test_a_store_without_conditional_deletes_still_replaces(s3: MemoryStore) -> None:
@@ -443,26 +459,6 @@ def test_a_store_without_conditional_deletes_still_replaces(s3: MemoryStore) -> 
     s3.before = raising(lambda r: r.verb == "delete_one" and r.if_match, refused)
     assert run("replace", {"new.csv": b"new"}).outcome == "committed"
     assert visible(s3) == {"t/new.csv": b"new"}
-
-
-@pytest.mark.parametrize("answer", [InvalidRequest, NotSupported])
-@pytest.mark.parametrize("times", range(1, DELETE_TRIES_MAX - 1))
-def test_an_odd_refusal_of_a_condition_sends_no_plain_delete(
-    s3: MemoryStore, answer: type[StoreError], times: int
-) -> None:
-    """I6: a store that calls the condition wrong now and then knows it: every DELETE carries it."""
-    etag = s3.put_object("t/old.csv", b"old")
-    odd = raising("delete_one", answer, times=times)
-    conditions: list[str | None] = []
-
-    def before(request: Request) -> None:
-        if request.verb == "delete_one":
-            conditions.append(request.if_match)
-            odd(request)
-
-    s3.before = before
-    assert delete_if_same(runtime(s3), "t/old.csv", etag)
-    assert (s3.keys(), conditions) == ((), [etag] * (times + 1))
 
 
 def test_fail_stops_at_the_first_data_that_it_sees(s3: MemoryStore) -> None:
@@ -583,9 +579,7 @@ def test_the_same_bytes_of_another_writer_survive_a_revert(machine: Machine) -> 
     assert visible(s3) == {"t/1.csv": b"1"}
 
 
-def test_a_file_that_is_there_again_is_not_reverted(
-    machine: Machine,
-) -> None:
+def test_a_file_that_is_there_again_is_not_reverted(machine: Machine) -> None:
     """I3: a late Complete stores the job's own file once more: the job is not called reverted."""
     s3 = machine.s3
     job = machine.job("committing")

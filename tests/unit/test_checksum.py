@@ -95,19 +95,13 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
 
 
 @pytest.mark.usefixtures("bare")
-def test_crc32_needs_nothing_and_stays_the_same() -> None:
-    """Without any package CRC32 comes from zlib, with the same value."""
-    checksums.require("CRC32")
-    assert checksums._crc_function("CRC32") is zlib.crc32
-    assert checksums.of("CRC32", b"123456789").value == "y/Q5Jg=="
-
-
-@pytest.mark.usefixtures("bare")
 @pytest.mark.parametrize("algorithm", ["CRC32C", "CRC64NVME"])
 def test_the_others_say_what_to_install(algorithm: ChecksumAlgorithm) -> None:
-    """Without awscrt the other CRCs are refused before the first byte, naming the extra."""
+    """Without awscrt the other CRCs are refused before the first byte; zlib's CRC32 needs none."""
     raises(OptionError, checksums.require, algorithm, match=r"magic-committer\[crt\]")
     checksums.require("SHA256")
+    checksums.require("CRC32")
+    assert checksums.of("CRC32", b"123456789").value == "y/Q5Jg=="
 
 
 def test_auto_is_crc32c_where_something_computes_it(bare: pytest.MonkeyPatch) -> None:

@@ -149,24 +149,17 @@ def test_a_rename_replaces_only_if_it_may(tree: FileTree) -> None:
     assert [(e.path, read(tree, e.path)) for e in tree.list("")] == [("c", b"new")]
 
 
-def test_a_rename_does_not_go_into_a_directory(tree: FileTree) -> None:
-    """A directory at the target is told, and nothing moves."""
+def test_a_file_and_a_directory_of_one_name_are_told(tree: FileTree) -> None:
+    """No rename goes into a directory, and no directory is made over a file: nothing moves."""
     if not tree.promises.directories:
         return  # there is no directory that could be in the way
     tree.make_directory("d")
     tree.make("a", None, b"1")
     for over in (True, False):
         raises((InvalidRequest, PreconditionFailed), tree.rename, "a", "d", replace=over)
+    raises(PreconditionFailed, tree.make_directory, "a")
     assert read(tree, "a") == b"1"
     assert [*tree.list("d")] == []
-
-
-def test_a_file_in_the_place_of_a_directory_is_told(tree: FileTree) -> None:
-    """A directory is not made over a file, and the file stays."""
-    tree.make("a", None, b"1")
-    if tree.promises.directories:
-        raises(PreconditionFailed, tree.make_directory, "a")
-    assert read(tree, "a") == b"1"
 
 
 def test_names_are_kept_as_they_are(tree: FileTree) -> None:
@@ -199,14 +192,10 @@ def test_a_tree_is_walked_and_removed(tree: FileTree) -> None:
     tree.remove("x/y/a")
 
 
-def test_a_missing_file_is_told(tree: FileTree) -> None:
-    """By a reader and by a look."""
-    raises(NotFound, lambda: tree.reader("a").read())
-    assert tree.look("a", 9, marked=False) is None
-
-
 def test_a_new_file_is_written_and_read(tree: FileTree) -> None:
     """It is there at its close, for two readers; a second one of the name is refused."""
+    raises(NotFound, lambda: tree.reader("a").read())
+    assert tree.look("a", 9, marked=False) is None
     with tree.open("a") as file:
         file.write(b"12")
         file.write(b"3")
@@ -417,9 +406,7 @@ def test_a_file_system_that_cannot_be_reached_is_told(monkeypatch: pytest.Monkey
     assert raised.sent is False
 
 
-def test_a_package_that_registers_a_protocol_is_ignored(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_package_that_registers_a_protocol_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     """sshfs registers itself for sftp://: what a tree was written for is used all the same."""
 
     class Other(MemoryFileSystem):  # type: ignore[misc]  # fsspec ships no types

@@ -454,9 +454,7 @@ def test_a_file_over_the_limit_is_not_even_parsed(kind: str, limit: int) -> None
     refused(DECODE[kind], b" " * (limit + 1), "key", match=str(limit))
 
 
-def test_what_is_too_deep_or_too_large_is_not_written(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_too_deep_or_too_large_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limits hold for writing, also for what the interpreter cannot recurse into."""
     deep: dict[str, Any] = {}
     for _ in range(sys.getrecursionlimit() * 2):

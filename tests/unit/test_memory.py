@@ -125,9 +125,8 @@ def test_a_refusal_says_of_what_it_is() -> None:
     told = [*store.delete(["a", ""]).values()]
     asks = (partial(store.head, "k"), partial(store.put, "k", b"", if_match="e"))
     for ask in (*asks, partial(store.put_object, "")):
-        with pytest.raises(StoreError) as caught:
-            ask()
-        told.append(caught.value)
+        caught = raises(StoreError, ask)
+        told.append(caught)
     assert [(one.operation, one.bucket, one.key, one.status) for one in told] == [
         ("delete_one", "b", "", 400), ("head", "b", "k", 403), ("put", "b", "k", 404),
         ("put", "b", "", 400),

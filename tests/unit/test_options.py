@@ -30,11 +30,7 @@ def test_strings_do_not_go_with_a_checksum(memory_s3: MemoryStore, checksum: str
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        mc.Options(etag_form="strings"),
-        mc.Options(checksum="CRC64NVME"),
-    ],
+    "options", [mc.Options(etag_form="strings"), mc.Options(checksum="CRC64NVME")]
 )
 def test_what_hadoop_cannot_complete_is_refused(
     memory_s3: MemoryStore, options: mc.Options
@@ -85,9 +81,7 @@ def test_a_directory_accepts_many_requests(conditions: ConditionalWrites, tmp_pa
     mc.start(tmp_path.as_uri(), options=many).abort()
 
 
-def test_hadoops_threads_for_each_processor_fit_the_pool(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_hadoops_threads_for_each_processor_fit_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     """``-8`` on 32 processors asks for 256: it is a wish for many, so it gets what there is."""
     monkeypatch.setattr("os.cpu_count", lambda: 32)
     assert mc.Options.from_mapping({"fs.s3a.committer.threads": "-8"}).commit_threads == THREADS_MAX

@@ -35,7 +35,7 @@ from magic_committer.stores.base import (
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.stores.unconditional import unconditional
 from magic_committer.testing import PatientClock
-from tests.promises.hands import raises
+from tests.promises.hands import raises, raising
 
 DEST = "s3://bucket/t"
 UUID = "5" * 32
@@ -475,20 +475,10 @@ def test_a_store_that_ignores_everything_keeps_the_record_as_it_was() -> None:
     assert store.head(seen.key).etag == seen.etag
 
 
-def raising(verb: str, error: mc.StoreError) -> Callable[[Request], None]:
-    """A hook that answers a verb with an error; "": each."""
-
-    def fail(request: Request) -> None:
-        if verb in ("", request.verb):
-            raise error
-
-    return fail
-
-
 def test_what_is_not_answered_is_not_learnt() -> None:
     """No answer and no permission are errors; the next job asks again."""
     store = MemoryStore()
-    store.before = raising("", NO)
+    store.before = raising("*", NO)
     raises(Unanswered, ask, store, "conditional_delete")
     assert probe.known(store.identity) == Capabilities()
     store.before = None

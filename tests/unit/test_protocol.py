@@ -184,9 +184,7 @@ def test_ticking_tells_what_is_in_the_set() -> None:
     assert not names.ticked("c")
 
 
-def test_two_keys_are_one_by_both_words_of_their_hashes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_two_keys_are_one_by_both_words_of_their_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of keys that fall into one slot each word of the hash tells: none is taken for another."""
     far, farther = 2**40, 2**41  # beyond what chooses the slot
     hashes = {

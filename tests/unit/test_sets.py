@@ -50,24 +50,25 @@ def wrong(job: StartedJob = JOB, **changes: Any) -> str:
     return RowCheck(job).problem(*UPLOAD._replace(**changes)[:3]) or ""
 
 
-@pytest.mark.parametrize("key", ["other/a.csv", "t2/a.csv", "a.csv"])
-def test_a_key_outside_the_destination_is_wrong(key: str) -> None:
-    """I6: a file is published in the destination only, and ``t`` never means ``t2``."""
-    assert wrong() == ""
-    assert "lies outside the destination" in wrong(key=key)
-
-
 @pytest.mark.parametrize(
-    "key",
+    ("changes", "told"),
     [
-        "t/__magic_job-j/_job.json", "t/__magic/a.csv", "t/", "t/__magic", "t/a/__magic_job-j",
-        "t/a.pending", "t/b/a.pendingset", "t/_SUCCESS", "t//a.csv", "t/./a.csv", "t/../a.csv",
-        "t/s3://b/a.csv",
+        *(({"key": key}, "lies outside the destination")
+          for key in ("other/a.csv", "t2/a.csv", "a.csv")),
+        *(({"key": key}, "") for key in (
+            "t/__magic_job-j/_job.json", "t/__magic/a.csv", "t/", "t/__magic",
+            "t/a/__magic_job-j", "t/a.pending", "t/b/a.pendingset", "t/_SUCCESS", "t//a.csv",
+            "t/./a.csv", "t/../a.csv", "t/s3://b/a.csv",
+        )),
+        *(({"token": token}, "is not of this job")
+          for token in (f"{'1' * 32}.a.0", UUID, f"{UUID}0.a.0", "")),
     ],
 )  # fmt: skip
-def test_a_key_that_no_file_may_have_is_wrong(key: str) -> None:
-    """I6: a committer's directory is no place for data."""
-    assert wrong(key=key)
+def test_what_cannot_be_a_file_of_the_job_is_wrong(changes: dict[str, Any], told: str) -> None:
+    """I2, I6: keys below the destination, none of a committer's; tokens of its UUID, whole."""
+    assert wrong() == ""
+    assert wrong(**changes)
+    assert told in wrong(**changes)
 
 
 @pytest.mark.parametrize("character", ["\x00", "\n", "\x1b", "\x7f", "\x85", "\ufffe"])
@@ -79,12 +80,6 @@ def test_a_key_that_listings_cannot_carry_is_wrong(character: str, adopted: str)
     told = wrong(job, key=f"t/a{character}b", token="" if adopted else UPLOAD.token)
     assert "cannot carry control characters" in told or "has the character" in told
     assert character not in told
-
-
-@pytest.mark.parametrize("token", [f"{'1' * 32}.a.0", f"{UUID}", f"{UUID}0.a.0", ""])
-def test_a_token_of_another_job_is_wrong(token: str) -> None:
-    """I2: only uploads whose token begins with the job's UUID, as a whole word, are ours."""
-    assert "is not of this job" in wrong(token=token)
 
 
 def test_of_an_adopted_job_no_token_is_right_and_any_is_wrong() -> None:

@@ -76,12 +76,7 @@ def test_a_command_loads_no_other_command() -> None:
     """A command's help loads its module; the SDK, bars and pages are not loaded for it."""
     modules = loaded(called("job", "--help"))
     assert "cli.jobs" in ours(modules)
-    assert not ours(modules) & {
-        "cli.cleanup",
-        "cli.doctor",
-        "cli.report",
-        "cli.uploads",
-    }
+    assert not ours(modules) & {"cli.cleanup", "cli.doctor", "cli.report", "cli.uploads"}
     assert not modules & {"boto3", "botocore", "jinja2", "rich.console", "rich.progress"}
 
 

@@ -64,10 +64,7 @@ def _refused(*verbs: Callable[[], object], match: str = ".") -> InvalidRequest:
 
 def _writes(store: TreeStore, key: str) -> tuple[Callable[[], object], ...]:
     """The verbs that would make a file."""
-    return (
-        lambda: store.put(key, b"x"),
-        lambda: store.create_upload(key, attributes=PLAIN),
-    )
+    return (lambda: store.put(key, b"x"), lambda: store.create_upload(key, attributes=PLAIN))
 
 
 def _dying_move(monkeypatch: pytest.MonkeyPatch, dies: Callable[[str], bool]) -> None:
@@ -593,9 +590,7 @@ def test_a_job_s_directory_is_cleared_whole(tmp_path: Path) -> None:
     assert (tmp_path / "data/x").exists()
 
 
-def test_what_waits_finds_its_directory_without_attributes(
-    tmp_path: Path,
-) -> None:
+def test_what_waits_finds_its_directory_without_attributes(tmp_path: Path) -> None:
     """Every end removes the empty directory of what waits, also for another process."""
     here, there = (
         TreeStore(HdfsTree(stand_ins.Hdfs(), str(tmp_path), url), url)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, nullcontext, suppress
+from dataclasses import dataclass
 from itertools import product
 from types import SimpleNamespace
 from typing import Any, cast
@@ -59,69 +60,26 @@ from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
 from tests.at_once import AtOnce
 from tests.costly import CostlyStore
+from tests.unit import one_upload
+from tests.unit.one_upload import KEY
 
-KEY = "t/a.csv"
 REFUSALS: dict[str, StoreError] = {
     "403": PermissionDenied("not allowed", status=403, code="AccessDenied"),
     "400": InvalidRequest("a key is needed", status=400, code="InvalidRequest"),
     "501": NotSupported("no such call", status=501, code="NotImplemented"),
     "no answer": Unanswered("no answer"),
+    "no bucket": NotFound("no such bucket", status=404, code="NoSuchBucket"),
 }
+ANSWERS = tuple(REFUSALS)[:-1]
 
 
-NO_BUCKET = NotFound("no such bucket", status=404, code="NoSuchBucket")
-
-
-class World:
-    """One store with one upload of ours.
-
-    Attributes:
-        refused: the verbs that are answered with an error.
-        sent: the verbs, in order.
-    """
+class World(one_upload.World):
+    """One store with one upload of ours, on which a needless abort does harm by default."""
 
     def __init__(self, store: MemoryStore | None = None) -> None:
-        self.clock = PatientClock()
-        self.store = store or CostlyStore(self.clock)
-        self.runtime = Runtime(self.store, clock=self.clock)
-        made = self.store.create_upload(
-            KEY, attributes=Attributes(metadata={TOKEN_METADATA: "job.attempt.1"})
-        )
-        self.part = self.store.put_part(KEY, made.upload_id, 1, memoryview(b"abc"))
-        self.upload = ReadyUpload(KEY, made.upload_id, "job.attempt.1")
-        self.unnamed = ReadyUpload(KEY, made.upload_id)
-        self.refused: dict[str, StoreError] = {}
-        self.sent: list[str] = []
-        self.deeds: list[tuple[str, int, Callable[[], object]]] = []
-        self.store.before = self._before
-
-    def _before(self, request: Request) -> None:
-        self.sent.append(request.verb)
-        for deed in list(self.deeds):
-            verb, number, do = deed
-            if request.verb == verb and self.sent.count(verb) == number:
-                self.deeds.remove(deed)
-                self.quietly(do)
-        if request.verb in self.refused:
-            raise self.refused[request.verb]
-
-    def quietly(self, do: Callable[[], object]) -> None:
-        self.store.before, before = None, self.store.before
-        do()
-        self.store.before = before
-
-    def before(self, verb: str, number: int, do: Callable[[], object]) -> None:
-        """Let somebody act before the n-th request of a verb."""
-        self.deeds.append((verb, number, do))
-
-    def complete(self) -> None:
-        self.store.complete_upload(KEY, self.upload.upload_id, [self.part])
-
-    def drop(self) -> None:
-        self.store.drop_upload(self.upload.upload_id)
-
-    def overwrite(self) -> None:
-        self.store.put_object(KEY, b"theirs")
+        clock = PatientClock()
+        super().__init__(store or CostlyStore(clock), clock)
+        self.unnamed = self.upload.bare._replace(token="")
 
     def make(self, truth: str) -> None:
         steps: dict[str, tuple[Callable[[], object], ...]] = {
@@ -133,10 +91,6 @@ class World:
         }
         for step in steps[truth]:
             self.quietly(step)
-
-    @property
-    def is_open(self) -> bool:
-        return bool(self.store.open_uploads(KEY))
 
 
 TRUTHS = {
@@ -150,7 +104,7 @@ TRUTHS = {
 
 @pytest.mark.parametrize("truth", TRUTHS)
 @pytest.mark.parametrize(
-    ("verb", "answer"), [("", ""), *product(("list_parts", "head"), REFUSALS), ("list", "403")]
+    ("verb", "answer"), [("", ""), *product(("list_parts", "head"), ANSWERS), ("list", "403")]
 )
 def test_a_look_tells_what_an_upload_is_or_nothing(truth: str, verb: str, answer: str) -> None:
     """A refused ListParts is never taken for gone, and a refused HEAD hides no open upload."""
@@ -240,48 +194,94 @@ def test_an_object_is_what_an_upload_became_by_its_token_or_else_by_its_etag(
     assert became(ready, info) is expected
 
 
-def deaf(world: World, times: int) -> None:
-    """Let so many aborts take no effect, though they are answered with success."""
-    store = world.store
-    real, heard = store.abort_upload, 0
+@dataclass(frozen=True)
+class Case:
+    """What is true of an upload, what the store refuses, and what its removal comes to.
 
-    def abort(key: str, upload_id: str) -> None:
-        nonlocal heard
-        heard += 1
-        if heard > times:
-            real(key, upload_id)
-        else:
-            store._send(Request("abort_upload", key, upload_id=upload_id), lambda: None)
+    Attributes:
+        named: the upload is known by its token, too.
+        look: the remover looks before it aborts; else it aborts, and proves that.
+        told: the verb whose refusal is the reason.
+    """
 
-    store.abort_upload = abort  # type: ignore[method-assign]
+    truth: str
+    refused: Mapping[str, str]
+    removal: Removal
+    aborts: int = 0
+    named: bool = True
+    look: bool = True
+    told: str = ""
 
 
-@pytest.mark.parametrize("truth", ["visible", "overwritten", "aborted"])
-@pytest.mark.parametrize("named", [True, False])
-@pytest.mark.parametrize("head", ["", "403"])
-def test_what_has_ended_is_not_aborted(truth: str, named: bool, head: str) -> None:
-    """An abort after the end could cost the object that is at its key now; the parts tell."""
+def removals() -> Iterator[Any]:
+    """The cases, by the rule that each shows."""
+    for truth, named, head in product(("visible", "overwritten", "aborted"), (True, False), (0, 1)):
+        visible = named and truth == "visible" and not head
+        seen = Removal.VISIBLE if visible else Removal.GONE
+        case = Case(truth, {"head": "403"} if head else {}, seen, named=named)
+        yield pytest.param(case, id=f"has ended-{truth}-{named}-{head}")
+    for answer in ANSWERS:
+        tries = ABORTS_MAX if answer == "no answer" else 1
+        refused = {"abort_upload": answer}
+        case = Case("open", refused, Removal.LEFT, tries, told="abort_upload")
+        yield pytest.param(case, id=f"is refused-{answer}")
+        for truth in ("open over another's", "overwritten"):
+            refused = {"list_parts": answer}
+            case = Case(truth, refused, Removal.LEFT, named=False, told="list_parts")
+            yield pytest.param(case, id=f"risks another's object-{truth}-{answer}")
+    for answer in ("403", "400", "501"):
+        case = Case("open", {"list_parts": answer}, Removal.ABORTED, 1, named=False)
+        yield pytest.param(case, id=f"nothing is at the key-{answer}")
+    yield pytest.param(Case("open", {"list_parts": "no answer"}, Removal.LEFT), id="in the dark")
+    for answer in ("403", "400", "no answer"):
+        refused = {"list_parts": "403", "list": "403", "head": answer}
+        yield pytest.param(Case("open", refused, Removal.LEFT), id=f"in the dark-{answer}")
+    for parts, listing in (
+        ("403", "403"), ("403", "501"), ("403", "no answer"), ("no answer", ""), ("no bucket", ""),
+    ):  # fmt: skip
+        refused = {"list_parts": parts, **({"list_uploads": listing} if listing else {})}
+        case = Case("open", refused, Removal.LEFT, 1, look=False, told="list_parts")
+        yield pytest.param(case, id=f"cannot be proved-{parts}-{listing}")
+
+
+@pytest.mark.parametrize("case", [*removals()])
+def test_a_removal_risks_no_object_and_believes_no_refusal(case: Case) -> None:
+    """No abort where it could cost an object; what nobody has proved is left, with the reason."""
     world = World()
-    world.make(truth)
-    if head:
-        world.refused["head"] = REFUSALS[head]
-    removed = remove(world.runtime, world.upload if named else world.unnamed)
-    visible = named and truth == "visible" and not head
-    assert removed.removal is (Removal.VISIBLE if visible else Removal.GONE)
-    assert "abort_upload" not in world.sent
+    world.make(case.truth)
+    world.refused = {verb: REFUSALS[answer] for verb, answer in case.refused.items()}
+    upload = world.upload if case.named else world.unnamed
+    removed = remove(world.runtime, upload, look_first=case.look)
+    assert (removed.removal, removed.sent) == (case.removal, not case.look)
+    assert world.sent.count("abort_upload") == case.aborts
+    if case.told:
+        assert removed.error == world.refused[case.told]
+    if case.told == "list_parts" and case.look:
+        assert "cannot be told" in removed.why
+    if case.removal is Removal.ABORTED:  # a listing of the key proves it
+        assert world.sent[-1] == "list_uploads"
+    is_open = case.truth.startswith("open") and removed.removal is Removal.LEFT and case.look
+    assert bool(world.store.open_uploads(KEY)) is is_open
+    if not case.look and case.refused["list_parts"] != "403":
+        look = upload_state(world.runtime, world.upload)
+        assert (look.state, look.ended) == (UploadState.UNKNOWN, False)
 
 
-@pytest.mark.parametrize("answer", REFUSALS)
-def test_an_abort_that_is_refused_is_left_with_the_reason(answer: str) -> None:
-    """The store's error is in the answer, and nothing is raised."""
+def test_a_listing_that_still_shows_it_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where only a listing can prove, an upload that it shows is aborted again, then left."""
     world = World()
-    world.refused["abort_upload"] = REFUSALS[answer]
-    left = remove(world.runtime, world.upload)
-    assert (left.removal, left.error, left.sent) == (Removal.LEFT, REFUSALS[answer], False)
-    assert world.is_open
+
+    def deaf(key: str, upload_id: str) -> None:
+        world.store._send(Request("abort_upload", key, upload_id=upload_id), lambda: None)
+
+    monkeypatch.setattr(world.store, "abort_upload", deaf)
+    world.refused["list_parts"] = REFUSALS["403"]
+    removed = remove(world.runtime, world.upload, look_first=False)
+    assert (removed.removal, removed.sent) == (Removal.LEFT, False)
+    assert world.sent.count("abort_upload") == ABORTS_MAX
 
 
-@pytest.mark.parametrize("answer", [None, *REFUSALS])
+@pytest.mark.parametrize("answer", [None, *ANSWERS])
 def test_what_is_completed_between_look_and_abort_is_not_called_aborted(answer: str | None) -> None:
     """It is visible; where that may not be seen, it is said to be unknown, with the error."""
     world = World(MemoryStore(clock=PatientClock().now))
@@ -296,62 +296,6 @@ def test_what_is_completed_between_look_and_abort_is_not_called_aborted(answer: 
     assert "whether it was completed just before cannot be told" in removed.why
 
 
-@pytest.mark.parametrize("answer", REFUSALS)
-@pytest.mark.parametrize("truth", ["open over another's", "overwritten"])
-def test_without_parts_no_object_at_the_key_is_risked(truth: str, answer: str) -> None:
-    """It may be what the upload became, or have replaced it: no abort is sent."""
-    world = World()
-    world.make(truth)
-    world.refused["list_parts"] = REFUSALS[answer]
-    removed = remove(world.runtime, world.unnamed)
-    assert (removed.removal, removed.error) == (Removal.LEFT, REFUSALS[answer])
-    assert "cannot be told" in removed.why
-    assert "abort_upload" not in world.sent
-
-
-@pytest.mark.parametrize("answer", ["403", "400", "501"])
-def test_where_the_parts_cannot_be_listed_and_nothing_is_there_it_is_aborted(answer: str) -> None:
-    """No object is at the key, so the abort can cost none; a listing of the key proves it."""
-    world = World()
-    world.refused["list_parts"] = REFUSALS[answer]
-    assert remove(world.runtime, world.unnamed).removal is Removal.ABORTED
-    assert not world.is_open
-    assert world.sent[-1] == "list_uploads"
-
-
-@pytest.mark.parametrize(
-    ("listing", "head"),
-    [("no answer", None), ("403", "403"), ("403", "400"), ("403", "no answer")],
-)
-def test_an_abort_in_the_dark_is_not_sent(listing: str, head: str | None) -> None:
-    """A look without an answer is none; where nothing can be seen an abort may cost an object."""
-    world = World()
-    world.refused["list_parts"] = REFUSALS[listing]
-    if head is not None:
-        world.refused |= {"list": REFUSALS["403"], "head": REFUSALS[head]}
-    assert remove(world.runtime, world.upload).removal is Removal.LEFT
-    assert "abort_upload" not in world.sent
-
-
-@pytest.mark.parametrize(
-    ("parts", "listing"),
-    [("403", "403"), ("403", "501"), ("403", "no answer"), ("no answer", ""), ("no bucket", "")],
-)
-def test_an_abort_that_nobody_can_prove_is_left_as_sent(parts: str, listing: str) -> None:
-    """It is not called gone, and the refusal is told."""
-    world = World()
-    world.refused = {"list_parts": {**REFUSALS, "no bucket": NO_BUCKET}[parts]}
-    if listing:
-        world.refused["list_uploads"] = REFUSALS[listing]
-    left = remove(world.runtime, world.upload, look_first=False)
-    assert (left.removal, left.sent, left.error) == (
-        Removal.LEFT, True, world.refused["list_parts"]
-    )  # fmt: skip
-    assert world.sent.count("abort_upload") == 1
-    look = upload_state(world.runtime, world.upload)
-    assert parts == "403" or (look.state, look.ended) == (UploadState.UNKNOWN, False)
-
-
 def test_a_listing_of_longer_keys_is_no_listing_of_the_upload() -> None:
     """The listing by exact key stops behind it, and another upload's id is not taken for its."""
     world = World(MemoryStore(clock=PatientClock().now, page_keys=1))
@@ -362,16 +306,6 @@ def test_a_listing_of_longer_keys_is_no_listing_of_the_upload() -> None:
     removed = remove(world.runtime, world.upload, look_first=False)
     assert removed.removal is Removal.ABORTED
     assert world.sent.count("list_uploads") == 2
-
-
-def test_a_listing_that_still_shows_it_is_believed() -> None:
-    """Where only a listing can prove, an upload that it shows is aborted again, then left."""
-    world = World()
-    deaf(world, 99)
-    world.refused["list_parts"] = REFUSALS["403"]
-    removed = remove(world.runtime, world.upload, look_first=False)
-    assert (removed.removal, removed.sent) == (Removal.LEFT, False)
-    assert world.sent.count("abort_upload") == ABORTS_MAX
 
 
 NO_ANSWER = Unanswered("no answer")
@@ -445,9 +379,7 @@ class Works:
 
 
 @pytest.mark.parametrize("look_first", [True, False])
-def test_each_upload_is_aborted_and_proved_gone_in_order(
-    look_first: bool,
-) -> None:
+def test_each_upload_is_aborted_and_proved_gone_in_order(look_first: bool) -> None:
     """Many at once are asked what one is asked, and never more at once than allowed."""
     world = Works(10)
     told = world.run(look_first=look_first)
@@ -521,21 +453,6 @@ def test_an_abort_that_was_never_sent_aborted_nothing() -> None:
     world.uploads = [world._upload(9)]
     world.run(look_first=False)
     assert once == [False]
-
-
-def test_no_abort_is_sent_on_an_old_look() -> None:
-    """After a long pause of the caller all look again, and what was completed stays."""
-    world = Works(6)
-    ended = world.each(in_flight=6)
-    seen = {}
-    for upload, removed in ended:
-        seen[upload.key] = removed.removal
-        if len(seen) == 1:
-            late = [one.key for one in world.uploads if "AbortUpload" not in world.kinds(one.key)]
-            for key in late:
-                world.complete(int(key[2]))
-            world.clock.sleep(LOOK_SECONDS_MAX + 1)
-    assert all(seen[key] is Removal.VISIBLE for key in late)
 
 
 def test_a_paused_work_begins_anew_if_its_look_is_old() -> None:
