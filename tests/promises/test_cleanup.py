@@ -248,7 +248,6 @@ def _open_again(s3: MemoryStore, key: str, upload_id: str) -> None:
     held[upload_id] = upload
 
 
-
 def test_litter_that_is_written_anew_while_a_cleanup_looks_is_young(machine: Machine) -> None:
     """It is left for another hour, as is all that a process may still be writing."""
     s3 = machine.s3
