@@ -62,6 +62,7 @@ from magic_committer.hadoop.documents import (
     new_success,
 )
 from magic_committer.hadoop.paths import (
+    ID_CHARS_MAX,
     JSON,
     MAGIC_JOB_PREFIX,
     PLAN_PREFIX,
@@ -91,7 +92,7 @@ SWAP_PAUSE_SECONDS = 0.5
 """Pause before the second try, in seconds. It doubles each time."""
 
 _UUID = re.compile(r"[0-9a-f]{32}")
-_PLAN = re.compile(rf"{PLAN_PREFIX}[A-Za-z0-9._=-]{{1,128}}\{JSON}")
+_PLAN = re.compile(rf"{PLAN_PREFIX}[A-Za-z0-9._=-]{{1,{ID_CHARS_MAX}}}\{JSON}")
 
 _UNCLEAR = (PreconditionFailed, NotFound, WriteConflict, Unanswered)
 """Answers after which the stored record is read: each may hide our own success."""

@@ -270,6 +270,8 @@ def test_litter_of_another_run_than_the_closed_ones_stays(machine: Machine) -> N
     machine.later(HOUR)
     assert mc.cleanup(DEST).objects_deleted == 0
     assert key in machine.s3.keys()
+    machine.s3.delete_object(record_of(job))  # without the record it is old enough
+    assert mc.cleanup(DEST).objects_deleted == 1
 
 
 def test_a_record_that_is_there_again_keeps_its_jobs_objects(machine: Machine) -> None:
