@@ -1066,12 +1066,14 @@ class TreeStore:
 
     def _write(self, path: str, mark: Mapping[str, Any] | None, body: Any) -> TreeEntry:
         """Write a new file with its mark."""
+        deep = path.count("/") > 1  # an upload that is a file of its own
         for _ in range(TRIES_MAX):
             with suppress(NotFound):  # whoever ends removes the empty directory
-                if path.count("/") > 1:  # an upload that is a file of its own
+                if deep:
                     self._make_path(path)
                 return self._tree.make(path, mark, body)
-            self._homes.clear()
+            if deep:
+                self._homes.clear()
             self._make_waiting()
         raise Unanswered("others remove its directory all the time")
 

@@ -16,10 +16,9 @@ success (a rename that took effect and failed), so a caller looks before it beli
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any, BinaryIO, Literal, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, BinaryIO, Literal, NamedTuple, Protocol
 
 from magic_committer.errors import (
     InvalidRequest,
@@ -267,25 +266,3 @@ class telling(NamedTuple):
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, self.raises) and not isinstance(error, MagicError):
             raise translated(error, self.operation, self.url, self.path) from error
-
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def verb(operation: str) -> Callable[[F], F]:
-    """Make a method a verb of the port: what it raises of its tree's ``raises`` is translated, as
-    by `telling`, which takes longer than a look at a disk."""
-
-    def decorate(method: F) -> F:
-        @wraps(method)
-        def asked(tree: Any, path: str, *more: Any, **named: Any) -> Any:
-            try:
-                return method(tree, path, *more, **named)
-            except MagicError:
-                raise
-            except tree.raises as error:
-                raise translated(error, operation, tree.url, path) from error
-
-        return cast("F", asked)
-
-    return decorate

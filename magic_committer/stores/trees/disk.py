@@ -37,7 +37,7 @@ from magic_committer.stores.trees.base import (
     TreeEntry,
     TreePromises,
     telling,
-    verb,
+    translated,
 )
 
 NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -58,8 +58,6 @@ _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 
 class LocalTree:
     """A directory of this machine, by its absolute path. It need not exist yet."""
-
-    raises = OSError
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = os.fspath(root).rstrip("/")
@@ -100,12 +98,15 @@ class LocalTree:
                 with suppress(PermissionError):  # it may be written to, and not be read
                     sync(directory)
 
-    @verb("stat")
+    # Without `telling`, which takes longer than the call: these are for each file of a job.
+
     def stat(self, path: str) -> TreeEntry | None:
         try:
             return _entry(path, os.lstat(f"{self._root}/{path}"))  # the root itself may be a link
         except NOT_THERE:
             return None
+        except OSError as error:
+            raise translated(error, "stat", self.url, path) from error
 
     def list(self, directory: str) -> Iterator[TreeEntry]:
         prefix = f"{directory}/" if directory else ""
@@ -118,17 +119,10 @@ class LocalTree:
                     continue
                 yield _entry(prefix + child.name, seen)
 
-    @verb("read")
     def look(self, path: str, bytes_max: int | None = None, *, marked: bool) -> MarkedFile | None:
+        descriptor = -1
         try:
             descriptor = os.open(f"{self._root}/{path}", os.O_RDONLY | NO_LINK)
-        except NOT_THERE:
-            return None
-        except OSError as error:
-            if error.errno == errno.ELOOP:
-                raise InvalidRequest("it is a link", code="NoFile") from error
-            raise
-        try:
             seen = _entry(path, os.fstat(descriptor))
             if seen.kind == "directory":
                 return None
@@ -137,89 +131,105 @@ class LocalTree:
             wanted = bytes_max is not None and seen.size <= bytes_max
             body = b"".join(_pieces(descriptor, 0, seen.size)) if wanted else b""
             return MarkedFile(seen, mark_of(descriptor), body)
+        except NOT_THERE:
+            return None
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise InvalidRequest("it is a link", code="NoFile") from error
+            raise translated(error, "read", self.url, path) from error
         finally:
-            os.close(descriptor)
+            if descriptor >= 0:
+                os.close(descriptor)
 
-    @verb("create")
     def make(self, path: str, mark: Mapping[str, Any] | None, body: Any) -> TreeEntry:
         """See `FileTree.make`. ``body``: bytes, or a list of ranges of open files."""
-        descriptor = os.open(f"{self._root}/{path}", _NEW, 0o666)
+        descriptor = -1
         try:
+            descriptor = os.open(f"{self._root}/{path}", _NEW, 0o666)
             end = 0
             for piece in [body] if isinstance(body, bytes) else body:
                 end += write_at(descriptor, piece, end)
             if mark is not None:
                 set_mark(descriptor, mark)
             return _entry(path, os.fstat(descriptor))
+        except OSError as error:
+            raise translated(error, "create", self.url, path) from error
         finally:
-            os.close(descriptor)
+            if descriptor >= 0:
+                os.close(descriptor)
 
-    @verb("read")
-    def reader(self, path: str) -> BinaryIO:
-        descriptor = os.open(self.at(path), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-        if modes.S_ISREG(os.fstat(descriptor).st_mode):
-            return open(descriptor, "rb")
-        os.close(descriptor)
-        raise InvalidRequest(
-            f"{self.url}{path} is no ordinary file",
-            operation="read", bucket=self.url, key=path, code="NoFile",
-        )  # fmt: skip
-
-    @verb("open")
-    def open(self, path: str) -> BinaryIO:
-        # Not buffered: a forked child would write what its copy of the buffer holds.
-        return cast("BinaryIO", open(os.open(self.at(path), _NEW, 0o666), "wb", 0))
-
-    @verb("rename")
     def rename(self, source: str, target: str, *, replace: bool = True) -> None:
-        move(f"{self._root}/{source}", f"{self._root}/{target}", exclusive=not replace)
-
-    @verb("rename")
-    def take_place(self, path: str, new: str) -> None:
-        """Put a new file in the place of another, which must be there."""
-        if not rename_by(_EXCHANGE, self.at(new), self.at(path)):
-            os.stat(self.at(path))
-            os.rename(self.at(new), self.at(path))
-
-    @verb("make_directory")
-    def make_directory(self, path: str) -> bool:
         try:
-            os.mkdir(self.at(path))
-        except FileExistsError:
-            if not os.path.isdir(self.at(path)):
-                raise
-            return False
-        return True
+            move(f"{self._root}/{source}", f"{self._root}/{target}", exclusive=not replace)
+        except OSError as error:
+            raise translated(error, "rename", self.url, source) from error
 
-    @verb("remove")
     def remove(self, path: str) -> bool:
         try:
             os.unlink(f"{self._root}/{path}")
         except NOT_THERE:
             return False
+        except OSError as error:
+            raise translated(error, "remove", self.url, path) from error
         return True
 
-    @verb("remove_directory")
+    # Called once in a while.
+
+    def reader(self, path: str) -> BinaryIO:
+        with telling("read", self.url, path):
+            descriptor = os.open(self.at(path), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+            if modes.S_ISREG(os.fstat(descriptor).st_mode):
+                return open(descriptor, "rb")
+            os.close(descriptor)
+            raise InvalidRequest(
+                f"{self.url}{path} is no ordinary file",
+                operation="read", bucket=self.url, key=path, code="NoFile",
+            )  # fmt: skip
+
+    def open(self, path: str) -> BinaryIO:
+        with telling("open", self.url, path):
+            # Not buffered: a forked child would write what its copy of the buffer holds.
+            return cast("BinaryIO", open(os.open(self.at(path), _NEW, 0o666), "wb", 0))
+
+    def take_place(self, path: str, new: str) -> None:
+        """Put a new file in the place of another, which must be there."""
+        with telling("rename", self.url, path):
+            if not rename_by(_EXCHANGE, self.at(new), self.at(path)):
+                os.stat(self.at(path))
+                os.rename(self.at(new), self.at(path))
+
+    def make_directory(self, path: str) -> bool:
+        with telling("make_directory", self.url, path):
+            try:
+                os.mkdir(self.at(path))
+            except FileExistsError:
+                if not os.path.isdir(self.at(path)):
+                    raise
+                return False
+            return True
+
     def remove_directory(self, path: str) -> bool:
         try:
             os.rmdir(f"{self._root}/{path}")
         except NOT_THERE:
             return True
         except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-            return False
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                return False
+            raise translated(error, "remove_directory", self.url, path) from error
         return True
 
     def sync(self, paths: Sequence[str]) -> None:
         whole = len(paths) > SYNC_EACH_MAX and _syncs_file_systems()
         for path in [""] if whole else paths:
-            with telling("sync", self.url, path):
+            try:
                 sync(self.at(path), whole=whole)
+            except OSError as error:
+                raise translated(error, "sync", self.url, path) from error
 
-    @verb("stat")
     def mount_of(self, path: str) -> str:
-        return mount_of(self.at(path))
+        with telling("stat", self.url, path):
+            return mount_of(self.at(path))
 
 
 _FORMAT = 0o170000

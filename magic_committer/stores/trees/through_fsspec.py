@@ -39,7 +39,6 @@ from magic_committer.stores.trees.base import (
     TreeEntry,
     TreePromises,
     telling,
-    verb,
 )
 
 _MARK = "magic-committer"
@@ -68,8 +67,6 @@ class FsspecTree:
     options: ClassVar[Mapping[str, Any]] = {}
     """Arguments of that class. None may keep listings."""
     promises: ClassVar[TreePromises] = TreePromises()
-    raises: ClassVar[type[Exception]] = Exception
-    """What is translated of what it raises: a driver raises anything."""
     looks_first: ClassVar[bool] = True
     """A rename onto a directory goes into it, or gives no reason: so the target is looked at
     before."""
@@ -123,12 +120,12 @@ class FsspecTree:
         """A path of the tree as the file system writes it."""
         return f"{self._root}/{path}" if path else self._root
 
-    @verb("stat")
     def stat(self, path: str) -> TreeEntry | None:
-        try:
-            return self._entry(path, self._info(self.at(path)))
-        except NOT_THERE:
-            return None
+        with self._telling("stat", path):
+            try:
+                return self._entry(path, self._info(self.at(path)))
+            except NOT_THERE:
+                return None
 
     def list(self, directory: str) -> Iterator[TreeEntry]:
         where = self.at(directory)
@@ -193,57 +190,57 @@ class FsspecTree:
     def open(self, path: str) -> BinaryIO:
         return self._told_file("open", path, self._writer)
 
-    @verb("rename")
     def rename(self, source: str, target: str, *, replace: bool = True) -> None:
-        there = self.stat(target) if self.looks_first else None
-        if there is not None and there.kind == "directory":
-            kind = InvalidRequest if replace else PreconditionFailed
-            raise kind(
-                f"rename of {self.url}{source}: {target} is a directory",
-                operation="rename", bucket=self.url, key=source, code="EISDIR",
-            )  # fmt: skip
-        move = self._replace if replace else self._claim
-        move(self.at(source), self.at(target))
+        with self._telling("rename", source):
+            there = self.stat(target) if self.looks_first else None
+            if there is not None and there.kind == "directory":
+                kind = InvalidRequest if replace else PreconditionFailed
+                raise kind(
+                    f"rename of {self.url}{source}: {target} is a directory",
+                    operation="rename", bucket=self.url, key=source, code="EISDIR",
+                )  # fmt: skip
+            move = self._replace if replace else self._claim
+            move(self.at(source), self.at(target))
 
-    @verb("make_directory")
     def make_directory(self, path: str) -> bool:
-        if not self.promises.directories:
-            return False
-        try:
-            self._fs.mkdir(self.at(path), create_parents=False)
-        except FileNotFoundError:
-            raise
-        except OSError:
-            there = self.stat(path)
-            if there is None:
-                raise
-            if there.kind != "directory":
-                raise is_there(path) from None
-            return False
-        return True
-
-    @verb("remove")
-    def remove(self, path: str) -> bool:
-        try:
-            self._fs.rm_file(self.at(path))
-        except NOT_THERE:
-            return False
-        return True
-
-    @verb("remove_directory")
-    def remove_directory(self, path: str) -> bool:
-        if not self.promises.directories:
-            return True
-        if any(True for _ in self.list(path)):
-            return False
-        try:
-            return self._remove_empty(self.at(path))
-        except NOT_THERE:
-            return True
-        except OSError:
-            if any(True for _ in self.list(path)):  # filled meanwhile
+        with self._telling("make_directory", path):
+            if not self.promises.directories:
                 return False
-            raise
+            try:
+                self._fs.mkdir(self.at(path), create_parents=False)
+            except FileNotFoundError:
+                raise
+            except OSError:
+                there = self.stat(path)
+                if there is None:
+                    raise
+                if there.kind != "directory":
+                    raise is_there(path) from None
+                return False
+            return True
+
+    def remove(self, path: str) -> bool:
+        with self._telling("remove", path):
+            try:
+                self._fs.rm_file(self.at(path))
+            except NOT_THERE:
+                return False
+            return True
+
+    def remove_directory(self, path: str) -> bool:
+        with self._telling("remove_directory", path):
+            if not self.promises.directories:
+                return True
+            if any(True for _ in self.list(path)):
+                return False
+            try:
+                return self._remove_empty(self.at(path))
+            except NOT_THERE:
+                return True
+            except OSError:
+                if any(True for _ in self.list(path)):  # filled meanwhile
+                    return False
+                raise
 
     def sync(self, paths: Sequence[str]) -> None:
         """Do nothing: a close makes a file last, as far as its server does."""
@@ -262,7 +259,7 @@ class FsspecTree:
         return TreeEntry(path, kind, 0, modified)
 
     def _telling(self, operation: str, path: str) -> telling:
-        return telling(operation, self.url, path, self.raises)
+        return telling(operation, self.url, path, Exception)  # a driver raises anything
 
     def _told_file(self, operation: str, path: str, opener: Callable[[str], BinaryIO]) -> BinaryIO:
         with (told := self._telling(operation, path)):
