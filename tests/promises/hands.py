@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -339,3 +340,11 @@ def one_file(job: mc.Job, **handle: str) -> mc.Task:
     task = job.task("1", **handle)
     write(task)
     return task
+
+
+def until(happens: Callable[[], object]) -> None:
+    """Wait for what another thread does."""
+    ends = time.monotonic() + 300
+    while not happens():
+        assert time.monotonic() < ends
+        time.sleep(0.001)

@@ -21,7 +21,7 @@ import magic_committer as mc
 from examples import processes
 from magic_committer.stores.memory import MemoryStore
 from tests.concrete import upload_of
-from tests.promises.hands import DEST, committed_task, control, one_file, raises, visible
+from tests.promises.hands import DEST, committed_task, control, one_file, raises, until, visible
 from tests.servers import moto_server
 from tools.moto_server import CREDENTIALS
 
@@ -66,6 +66,7 @@ def test_a_file_in_a_child_takes_nothing(s3: MemoryStore, text: bool) -> None:
     f: Any = task.open("a.csv", "w") if text else task.open("a.csv")
     data = "parent" if text else b"parent"
     f.write(data)
+    until(lambda: s3.requests["create_upload"])  # which a thread sends
     s3.requests.clear()
     error = KeyError()
     with forked():

@@ -25,7 +25,7 @@ from magic_committer.upload.blocks import BlockSource
 from tests.at_once import Overlapping
 from tests.concrete import attempt_of, upload_of
 from tests.promises import hands
-from tests.promises.hands import DEST, Fits, fitting, raises, remains, visible
+from tests.promises.hands import DEST, Fits, fitting, raises, remains, until, visible
 
 
 @pytest.fixture(params=["a thread for each file", "one thread for all"])
@@ -74,13 +74,6 @@ class Gate:
 
     def wait(self, count: int = 1) -> None:
         until(lambda: len(self.held) >= count)
-
-
-def until(happens: Callable[[], object]) -> None:
-    ends = time.monotonic() + 300
-    while not happens():
-        assert time.monotonic() < ends
-        time.sleep(0.001)
 
 
 # Well ---------------------------------------------------------------------------------------------
