@@ -81,6 +81,8 @@ def test_cleanup_leaves_what_is_young(machine: Machine, state: str) -> None:
     assert set(machine.s3.requests) <= READS
     assert contents(machine.s3) == before
     assert (report.did, report.errors) == ((), ())
+    machine.later(2 * DAY)
+    assert mc.cleanup(DEST).did
 
 
 def test_cleanup_touches_nothing_of_others(machine: Machine) -> None:
@@ -189,9 +191,11 @@ def test_a_listing_that_lags_behind_costs_no_object(job_id: str | None) -> None:
         job.commit()
         s3.lags = True
         clock.ahead += 3 * HOUR
+        looks = noted(s3, "list_parts")
         for dry_run in (True, False):
             report = mc.cleanup(DEST, dry_run=dry_run)
             assert (report.uploads_aborted, report.did, report.errors) == (0, (), ())
+        assert len(looks) == 2
         assert s3.requests["abort_upload"] == 0
         assert list(visible(s3).values()) == [b"1"]
 
@@ -267,8 +271,9 @@ def test_litter_of_another_run_than_the_closed_ones_stays(machine: Machine) -> N
     job = machine.job("closed", job_id="given")
     key = f"t/__magic_job-{job.id}/late"
     machine.s3.put_object(key, metadata={JOB_METADATA: "0" * 32})
+    machine.s3.put_object(f"{key}-own", metadata={JOB_METADATA: job.uuid})
     machine.later(HOUR)
-    assert mc.cleanup(DEST).objects_deleted == 0
+    assert mc.cleanup(DEST).objects_deleted == 1
     assert key in machine.s3.keys()
     machine.s3.delete_object(record_of(job))  # without the record it is old enough
     assert mc.cleanup(DEST).objects_deleted == 1
@@ -421,7 +426,7 @@ def test_cleanup_looks_at_closed_records_once(s3: MemoryStore, clock: PatientClo
         mc.start(DEST)
     clock.ahead += 3 * 86_400.0
     s3.requests.clear()
-    mc.cleanup(DEST)
+    assert len(mc.cleanup(DEST).recovered) == 12
     assert s3.requests["get"] <= 4 * 12
 
 
@@ -541,10 +546,11 @@ def test_an_abort_that_slept_aborts_nothing_of_the_next_job(machine: Machine) ->
 @pytest.mark.parametrize("state", ["running", "committing", "completed", "reverting", "aborting"])
 def test_records_of_jobs_that_are_not_over_stay(machine: Machine, state: str) -> None:
     """However old: recovery needs them."""
-    job = machine.job(state)
+    job, (old,) = machine.job(state), closed()
     machine.later(30 * DAY)
     leaving()
     assert mc.attach(DEST, job.id).state == state
+    assert old not in control(machine.s3)
 
 
 def test_a_job_that_deletes_its_own_record_pays_nothing(machine: Machine) -> None:
@@ -556,6 +562,8 @@ def test_a_job_that_deletes_its_own_record_pays_nothing(machine: Machine) -> Non
         write(job)
     assert control(machine.s3) == sorted(keys)
     assert not looks
+    leaving()
+    assert not set(keys) & set(control(machine.s3))
 
 
 def test_the_work_is_bounded_and_shared(machine: Machine) -> None:
@@ -637,6 +645,8 @@ def test_a_look_that_is_no_tidying_deletes_none(machine: Machine) -> None:
     deletes = noted(machine.s3, lambda r: r.verb == "delete_one" and r.key in keys)
     job.commit()
     assert not deletes
+    leaving()
+    assert len(deletes) == 2
 
 
 def test_a_record_that_changes_between_read_and_delete_stays(machine: Machine) -> None:

@@ -21,7 +21,16 @@ import magic_committer as mc
 from examples import processes
 from magic_committer.stores.memory import MemoryStore
 from tests.concrete import upload_of
-from tests.promises.hands import DEST, committed_task, control, one_file, raises, until, visible
+from tests.promises.hands import (
+    DEST,
+    committed_task,
+    control,
+    one_file,
+    raises,
+    stored,
+    until,
+    visible,
+)
 from tests.servers import moto_server
 from tools.moto_server import CREDENTIALS
 
@@ -43,6 +52,8 @@ def test_a_task_in_a_child_says_what_to_do_instead(s3: MemoryStore, how: str) ->
     terms: dict[str, Any] = {"committer": "directory"} if how == "staging" else {"track": how}
     job = mc.start(DEST, **terms)
     task = one_file(job)
+    if how == "memory":
+        stored(task)  # a small file is sent beside its close
     s3.requests.clear()
     failure = RuntimeError("the child failed")
     with forked():

@@ -343,7 +343,8 @@ A, B = {"t/a.csv": b"1"}, {"t/b.csv": b"2"}
 
 def test_an_attempt_that_was_committed_with_other_files_is_told(s3: MemoryStore) -> None:
     """I2: a second handle's file is in no pendingset, and is told so when it is closed."""
-    first, second = shared(mc.start(DEST))
+    job = mc.start(DEST)
+    first, second = one_file(job, attempt="a"), job.task("1", attempt="a")
     first.commit()
     raises(mc.TaskFailed, write, second, "b.csv", match="not part of it")
     assert [u.key for u in s3.open_uploads()] == ["t/a.csv"]

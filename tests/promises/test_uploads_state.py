@@ -288,6 +288,7 @@ def test_a_listing_that_lags_behind_risks_no_object_of_a_completed_job(case: str
         if case == "the parts tell":
             assert (report.outcome, report.state) == ("committed", "closed")
             assert (report.left_open, report.warnings) == ((), ())
+            assert remains(s3)[2] == ["_job.json"]
         else:
             assert (report.state, len(report.left_open)) == ("completed", 1)
             assert "cannot be told" in report.warnings[0]
@@ -352,7 +353,9 @@ def test_a_leftover_pending_of_a_committed_file_costs_no_object(s3: MemoryStore)
     s3.before = raising(lambda r: any(key.endswith(".pending") for key in r.keys), Unanswered)
     committed_task(job, "1", {"a.csv": b"1"})
     assert matching(s3, "*.pending")
+    s3.before = None
     job.commit()
+    assert not matching(s3, "*.pending")
     assert "abort_upload" not in sent
     assert visible(s3) == {"t/a.csv": b"1"}
 

@@ -396,3 +396,26 @@ def test_parts_of_other_bytes_and_the_same_size_are_never_completed() -> None:
     world.store.put_part(KEY, world.upload.upload_id, 1, memoryview(b"xyz"))
     assert world.run()[0] is Completion.REFUSED
     assert world.store.keys() == ()
+
+
+@pytest.mark.parametrize("overwritten", [False, True])
+def test_a_false_200_says_what_is_there(overwritten: bool) -> None:
+    """Nothing, or another object: who repairs the server must know which."""
+    world = false()
+    world.gone(overwritten=overwritten)
+    become, error = world.run(distrust=True)
+    assert become is (Completion.UNRESOLVED if overwritten else Completion.LOST)
+    there = "another object" if overwritten else "nothing"
+    assert f"with success, but {there} is there" in str(error)
+
+
+@pytest.mark.parametrize("by", ["another", "the server"])
+def test_the_last_look_after_a_false_200_is_believed(by: str) -> None:
+    """Completed at last it is done; open without its parts nobody completes it any more."""
+    world = false()
+    if by == "another":
+        world.before("head", LOOKS_MAX + 1, world.done_by_another)
+        assert world.run(distrust=True) == (Completion.DONE, None)
+    else:
+        without_parts(world)
+        assert world.run(distrust=True)[0] is Completion.LOST

@@ -642,3 +642,28 @@ def test_pages_are_asked_for_before_the_caller_takes_the_first(runtime: Runtime)
             assert pages.asked.acquire(timeout=SECONDS)
         assert pages.number == 3
         assert list(coming) == list(range(9))
+
+
+@pytest.mark.parametrize("aborted", [False, True])
+def test_a_removal_begins_anew_if_its_look_is_old(aborted: bool) -> None:
+    """What was completed since then stays; what an earlier abort may have ended is aborted."""
+    world = Works(2, **({"abort": NO_ANSWER} if aborted else {}))
+    key, head = "t/1.csv", world.store.head
+    world.uploads = [world.uploads[1]._replace(token="")]
+
+    def slow(key: str) -> ObjectInfo:
+        world.store.head = head  # type: ignore[method-assign]
+        world.complete(0)
+        world.clock.sleep(LOOK_SECONDS_MAX + 1)
+        raise GONE
+
+    def hears(ask: Ask) -> None:  # the last look before an abort: HEAD, where no parts are shown
+        if isinstance(ask, AbortUpload if aborted else ListParts) and world.store.head is not slow:
+            world.store.head = slow  # type: ignore[method-assign]
+            world.store.lies[ListParts, key] = ODD["403"]
+            world.store.hears = lambda _: None
+
+    world.store.hears = hears
+    assert world.run()[key].removal is (Removal.ABORTED if aborted else Removal.GONE)
+    assert world.kinds(key).count("AbortUpload") == aborted
+    assert world.store.body(key) == b"abc"
