@@ -69,7 +69,9 @@ class _Effects:
     def get(self, key: str, max_bytes: int) -> StoredObject:
         return self.store.get(key, max_bytes=max_bytes)
 
-    def put(self, key: str, body: bytes, attributes: Attributes, **conditions: Any) -> Written:
+    def put(
+        self, key: str, body: bytes, attributes: Attributes, *, etag: str = "", **conditions: Any
+    ) -> Written:
         return self.store.put(key, body, metadata=attributes.metadata, **conditions)
 
     def delete_one(self, key: str, if_match: str | None, version_id: str | None) -> None:

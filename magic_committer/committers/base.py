@@ -134,10 +134,12 @@ class Committer(Generic[A]):
                 hint="Start another job, without track",
             )
         if shared and track == "memory":
+            why = f"committer={self.name!r} has no attempts that several processes share"
+            if "s3" in self.tracks:
+                why = "it needs track='s3', as with track='memory' the handle that opened the files"
+                why += " commits an attempt"
             raise OptionError(
-                f"attempt={attempt!r}: several processes share attempts with track='s3' only, which"
-                " committer='magic' has; with track='memory' an attempt is committed by the handle"
-                " that opened its files",
+                f"attempt={attempt!r}: {why}",
                 hint="Leave attempt out: each call of job.task(...) makes another attempt",
             )
         return self._make(task, attempt or self.runtime.ids(), shared=shared)

@@ -329,7 +329,9 @@ def _wrong(message: str, document: Any) -> Invalid:
     assert reason is not None
     wanted = re.sub(r"\w+", lambda one: _WORDS.get(one[0], one[0]), reason[1])
     wanted = wanted.replace("`", "").replace(" | ", " or ")
-    told = f"is {msgspec.json.encode(value).decode():.64}"
+    shown = msgspec.json.encode(value).decode()
+    shown = f"{shown[:64]}…" if len(shown) > 64 else shown
+    told = "is " + "".join(c if c.isprintable() else repr(c)[1:-1] for c in shown)
     if isinstance(value, dict | list):  # it may hold what is nobody's to see
         told = f"is {'an object' if isinstance(value, dict) else 'a list'}"
     hint = ""

@@ -686,8 +686,11 @@ def named_parts(wanted: Sequence[Part], stored: Mapping[int, Part]) -> list[int]
         raise InvalidRequest("it names its parts out of order", code="InvalidPartOrder")
     for number, etag, _, checksum in wanted:
         have = stored.get(number)
-        if have is None or not same_etag(etag, have.etag):
-            raise InvalidRequest(f"there is no part {number}, {etag}", code="InvalidPart")
+        if have is None:
+            raise InvalidRequest(f"there is no part {number}", code="InvalidPart")
+        if not same_etag(etag, have.etag):
+            message = f"part {number} has the ETag {have.etag}, not {etag}"
+            raise InvalidRequest(message, code="InvalidPart")
         if checksum is not None and checksum != have.checksum:
             raise InvalidRequest(f"part {number} has another checksum", code="InvalidPart")
     return numbers

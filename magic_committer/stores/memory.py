@@ -53,7 +53,15 @@ from magic_committer.stores.base import (
     looked,
     run,
 )
-from magic_committer.stores.memory_bucket import Bucket, frozen, in_order, md5, placed, upload_info
+from magic_committer.stores.memory_bucket import (
+    Bucket,
+    frozen,
+    in_order,
+    md5,
+    placed,
+    quoted,
+    upload_info,
+)
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -190,7 +198,8 @@ class MemoryStore:
         asked = Put(key, bytes(body), **given)
         attributes = Attributes(metadata=asked.metadata or {}, content_type=asked.content_type)
         at: dict[str, Any] = {"if_none_match": asked.if_none_match, "if_match": asked.if_match}
-        effect = partial(self._bucket.put, key, asked.body, frozen(attributes), **at)
+        etag = quoted(md5(asked.body))  # not under the lock
+        effect = partial(self._bucket.put, key, asked.body, frozen(attributes), etag=etag, **at)
         return self._send(Request("put", key, size=len(asked.body), **at), effect)
 
     def delete(self, keys: Iterable[str]) -> Mapping[str, StoreError]:
@@ -229,7 +238,8 @@ class MemoryStore:
         self, key: str, upload_id: str, number: int, body: PartBody | ObjectSlice, **given: Any
     ) -> Part:
         checksum = PutPart(key, upload_id, number, body, **given).checksum
-        size = body.nbytes if isinstance(body, memoryview) else body.length
+        slices = FileSlice | ObjectSlice
+        size = body.length if isinstance(body, slices) else memoryview(body).nbytes
         asked = Request("put_part", key, upload_id=upload_id, part=number, size=size)
         place = (key, upload_id, number)
         if isinstance(body, ObjectSlice):

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from weakref import WeakValueDictionary
 
 from magic_committer.errors import (
@@ -102,6 +104,8 @@ class Bucket:
     objects: dict[str, StoredBytes] = field(default_factory=dict)
     uploads: dict[str, OpenUpload] = field(default_factory=dict)
     _upload_numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    _in_order: tuple[object, list[str]] = (None, [])
+    """The objects of the last listing, and their keys; nothing, if a key has come or gone since."""
 
     def __post_init__(self) -> None:
         _buckets[self.name] = self
@@ -124,6 +128,7 @@ class Bucket:
         body: bytes,
         attributes: Attributes,
         *,
+        etag: str = "",
         if_none_match: bool = False,
         if_match: str | None = None,
     ) -> Written:
@@ -135,8 +140,8 @@ class Bucket:
             self._check_absent(key)
         if if_match is not None:
             self._check_etag(if_match, self._find(key))
-        etag = quoted(md5(body))
-        self.objects[key] = StoredBytes((body,), len(body), etag, self._now(), attributes)
+        etag = etag or quoted(md5(body))
+        self._store(key, StoredBytes((body,), len(body), etag, self._now(), attributes))
         return Written(etag)
 
     def delete(self, keys: Iterable[str]) -> Mapping[str, StoreError]:
@@ -153,14 +158,26 @@ class Bucket:
             if if_match is not None:
                 self._check_etag(if_match, found)
             del self.objects[key]
+            self._in_order = None, []
+
+    def _store(self, key: str, stored: StoredBytes) -> None:
+        if key not in self.objects:
+            self._in_order = None, []
+        self.objects[key] = stored
 
     def object_page(self, prefix: str, delimiter: str, bound: str) -> tuple[ObjectPage, str | None]:
         """One page of the keys from ``bound`` on, and where the next one begins (None: there is
         none)."""
         found: list[ObjectInfo] = []
         prefixes: list[str] = []
-        # Python orders text by code point, which is the binary order of UTF-8 (S3 API).
-        for key in sorted(key for key in self.objects if key.startswith(prefix) and key >= bound):
+        of, keys = self._in_order
+        if of is not self.objects or len(keys) != len(self.objects):
+            # Python orders text by code point, which is the binary order of UTF-8 (S3 API).
+            keys = sorted(self.objects)
+            self._in_order = self.objects, keys
+        for key in islice(keys, bisect_left(keys, max(prefix, bound)), None):
+            if not key.startswith(prefix):
+                break
             if prefixes and key.startswith(prefixes[-1]):
                 continue
             if len(found) + len(prefixes) == self.page_keys:
@@ -270,7 +287,7 @@ class Bucket:
         del self.uploads[upload_id]
         # S3: the Last-Modified of an object from an upload is the time of its Create
         of = (upload.initiated, upload.attributes, upload_id, named)
-        self.objects[key] = StoredBytes(pieces, size, etag, *of)
+        self._store(key, StoredBytes(pieces, size, etag, *of))
         return Written(etag)
 
     def abort(self, key: str, upload_id: str) -> None:

@@ -346,6 +346,20 @@ def test_what_is_no_list_of_results_is_told(s3: MemoryStore) -> None:
 
 
 @pytest.mark.parametrize(
+    ("terms", "told"),
+    [
+        ({"committer": "directory"}, "committer='directory' has no attempts that several"),
+        ({"track": "memory"}, "it needs track='s3'"),
+    ],
+)
+def test_an_attempt_that_cannot_be_shared_says_why(
+    s3: MemoryStore, terms: dict[str, Any], told: str
+) -> None:
+    """By what the caller has chosen: the committer, or the track."""
+    raises(mc.OptionError, start(DEST, **terms).task, "1", attempt="a", match=told)
+
+
+@pytest.mark.parametrize(
     ("call", "told"),
     [
         *((lambda task=task: start(DEST).task(task), type(task).__name__)

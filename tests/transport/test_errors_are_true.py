@@ -35,6 +35,8 @@ S3S: list[tuple[int, str, str, type[errors.StoreError], str]] = [
     (404, "404", "head", errors.NotFound, "404 NoSuchKey"),  # what GET would have said
     (404, "NoSuchUpload", "complete if", errors.NotFound, ""),
     (404, "NoSuchBucket", "put", errors.BucketNotFound, "there is no bucket 'b'"),
+    (403, "NoSuchBucket", "put", errors.BucketNotFound, "there is no bucket 'b'"),
+    (404, "transient", "get", errors.NotFound, ""),
     (404, "NoSuchBucket", "get", errors.BucketNotFound, "`aws s3 mb s3://b`"),
     (401, "Unauthorized", "put", errors.PermissionDenied, "s3:PutObject"),
     (400, "ExpiredToken", "get", errors.PermissionDenied, "get new credentials"),
@@ -74,7 +76,7 @@ def test_each_refusal_has_its_class_and_blames_what_is_to_blame(
     told, text, again = caught.value, str(caught.value), cls is errors.Unanswered
     assert (type(told), told.status, told.sent) == (cls, status, True)
     assert told.__cause__ is not None
-    assert isinstance(told, FileNotFoundError) is (status == 404)
+    assert isinstance(told, FileNotFoundError) is (status == 404 or cls is errors.BucketNotFound)
     assert words in text
     assert ("policy" in text.replace("no policy mends", "")) is (
         cls is errors.PermissionDenied and code in ("Unauthorized", "AccessDenied")

@@ -75,7 +75,7 @@ def use(store: S3Store) -> list[str]:
         except StoreError as caught:
             chain: BaseException | None = caught
             while chain is not None:
-                texts += [str(chain), repr(chain), repr(vars(chain))]
+                texts += [str(chain), repr(chain), repr(vars(chain)), repr(chain.args)]
                 chain = chain.__cause__ or chain.__context__
             texts += traceback.format_exception(caught)
             texts.append(pickle.dumps(caught, 0).decode("latin-1"))

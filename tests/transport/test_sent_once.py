@@ -180,6 +180,19 @@ def test_names_of_headers_have_no_case_and_repeated_ones_are_joined(driver: Driv
 
 
 @pytest.mark.parametrize(
+    "said",
+    [
+        "HTTP/1.1 200 OK\r\nX-A: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX-A: 2\r\n\r\n",
+        "HTTP/1.1 103 E\r\nX-A: 2\r\n\r\nHTTP/1.1 200 OK\r\nX-A: 1\r\nContent-Length: 0\r\n\r\n",
+    ],
+)
+def test_headers_are_those_of_the_answers_head(driver: Driver, said: str) -> None:
+    """None of a trailer, and none of an answer before the last."""
+    with raw_server(playing("ask", said.encode())) as raw:
+        assert driver.send(to(raw)).headers["x-a"] == "1"
+
+
+@pytest.mark.parametrize(
     "said", [LENGTH.format(9, "x" * 9), f"{CHUNKED}9\r\n{'x' * 9}\r\n0\r\n\r\n"]
 )
 def test_a_success_that_is_too_long_is_told_and_not_read(driver: Driver, said: str) -> None:

@@ -67,7 +67,8 @@ def test_more_requests_than_threads_are_refused_where_each_needs_a_thread() -> N
         assert not store.requests
         job = mc.start(DEST, options=mc.Options(commit_threads=THREADS_MAX))
         other = mc.attach(DEST, job.id, options=many)
-        for end in (partial(other.commit, expect=0), other.abort):
+        recover = partial(mc.recover, DEST, job.id, dead_after=0, options=many)
+        for end in (partial(other.commit, expect=0), other.abort, recover):
             raises(mc.OptionError, end, match="64 threads")
         assert job.state == "running"
     finally:

@@ -62,6 +62,7 @@ def test_a_ledger_is_read_as_it_was_written(ledger: Ledger) -> None:
         ({"done_by": ""}, "done_by"),
         ({"done": None}, "done_by"),
         ({"done_by": "somebody"}, "done_by"),
+        ({"done_by": f"{TWO}\n"}, "done_by"),
         ({"claim": {"job": "../x", "uuid": TWO, "batch": 7}}, "claim.job"),
         ({"claim": {"job": "j", "uuid": "u", "batch": 7}}, "claim.uuid"),
         ({"claim": {"job": "j", "uuid": TWO, "batch": -7}}, "claim.batch"),
@@ -76,6 +77,16 @@ def test_a_forged_ledger_is_refused(fields: dict[str, Any], field: str) -> None:
     """The error names the field."""
     caught = raises(FormatError, Ledger.decode, changed(**fields), "t/__magic_stream/_q.json")
     assert caught.field == field
+
+
+def test_a_forged_value_is_shown_harmless_and_cut() -> None:
+    """What would turn a terminal's text round is escaped; what is left out is marked."""
+    for forged, told in (
+        ("\u202ex", r"is \"\\u202ex\","),
+        ("x" * 99, 'is "xxx'),
+        ("x" * 99, "x…,"),
+    ):
+        raises(FormatError, Ledger.decode, changed(done_by=forged), "s", match=told)
 
 
 def test_a_large_ledger_is_refused() -> None:

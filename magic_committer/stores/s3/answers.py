@@ -111,9 +111,9 @@ _PEOPLE = frozenset(("Owner", "Initiator"))
 _PHRASES = {one.value: one.phrase for one in HTTPStatus}
 _BEGINNING = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>\s*)?<[\w.-]")
 _FLAT = re.compile(
-    rb"""\s*(?:<\?xml version=["']1\.0["'](?: encoding=["'](?i:utf-8)["'])? ?\?>\s*)?"""
-    rb"""<(\w+)(?:[ ]xmlns="[^"<&]*")?>"""
-    rb"""((?:\s*<(\w+)>(?:[ -%'-;=?-~]++|&quot;|&#34;)*+</\3>)++)\s*</\1>\s*"""
+    rb"""\s*(?:<\?xml version=(["'])1\.0\1(?: encoding=(["'])(?i:utf-8)\2)? ?\?>[ \t\r\n]*)?"""
+    rb"""<([A-Za-z]\w*)(?:[ ]xmlns="[ !#-%'-;=?-~]*")?>((?:[ \t\r\n]*"""
+    rb"""<([A-Za-z]\w*)>(?:[ -%'-;=?-~]++|&quot;|&#34;)*+</\5>)++)[ \t\r\n]*</\3>\s*"""
 )
 _PAIR = re.compile(r"<(\w+)>([^<]*)</")
 """A document of texts alone, in plain ASCII but for the quotes of ETags, as the answers to Create
@@ -300,8 +300,8 @@ def _root(body: bytes) -> ElementTree.Element | None:
     """A document's root; None: it cannot be read, or may define what its texts mean, which S3's
     never does."""
     if (flat := _FLAT.fullmatch(body)) is not None:
-        made = ElementTree.Element(flat[1].decode())
-        texts = flat[2].decode().replace("&quot;", '"').replace("&#34;", '"')
+        made = ElementTree.Element(flat[3].decode())
+        texts = flat[4].decode().replace("&quot;", '"').replace("&#34;", '"')
         for name, text in _PAIR.findall(texts):
             ElementTree.SubElement(made, name).text = text
         return made

@@ -91,16 +91,16 @@ _CLASSES: Mapping[int | str | Cause, type[StoreError]] = {
     403: PermissionDenied,
     404: NotFound,
     412: PreconditionFailed,
-    "conflict": WriteConflict,
-    "transient": Unanswered,
-    "throttled": Unanswered,
     Cause.CREDENTIALS: PermissionDenied,
     Cause.PARAMETER: InvalidRequest,
     Cause.LARGE: InvalidRequest,
     Cause.BODY: InvalidRequest,
 }
-"""The class of a refusal by its code, or else by its status or kind; of a cause: `Unanswered` if it
-is not here."""
+"""The class of a refusal by its code, or else by its status; of a cause: `Unanswered` if it is not
+here."""
+_OF_KIND: Mapping[Kind, type[StoreError]] = {
+    "conflict": WriteConflict, "transient": Unanswered, "throttled": Unanswered,
+}  # fmt: skip
 _FINAL = (
     Cause.CERTIFICATE,
     Cause.PROXY_CERTIFICATE,
@@ -223,10 +223,10 @@ def per_key(code: str, message: str, bucket: str, key: str, attempts: int) -> St
 def _class(error: Failure) -> type[StoreError]:
     if error.cause is not None:
         return _CLASSES.get(error.cause, Unanswered)
-    named = (error.code, error.status, kind(error))
+    told = _CLASSES.get(error.code) or _CLASSES.get(error.status) or _OF_KIND.get(kind(error))
     unsupported = error.code in UNSUPPORTED or error.status in (405, 501)
     usual = NotSupported if unsupported else InvalidRequest
-    return next((_CLASSES[one] for one in named if one in _CLASSES), usual)
+    return told or usual
 
 
 def _hint(
