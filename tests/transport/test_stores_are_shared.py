@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,25 @@ def test_stores_that_nobody_uses_are_closed(lab: Lab) -> None:
     assert connect("another", way(lab.url)) is not mine
     mine.put("k", b"x")
     once.put("k", b"x")
+
+
+def test_threads_that_connect_at_once_share_a_store(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two would have connections of their own, and one of them would be closed by nobody."""
+    real, made = client.S3Store.__init__, list[str]()
+
+    def slow(store: client.S3Store, bucket: str, options: S3Options) -> None:
+        made.append(bucket)
+        time.sleep(0.1)  # for the other one to come
+        real(store, bucket, options)
+
+    monkeypatch.setattr(client.S3Store, "__init__", slow)
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(
+            lambda _: connect("b", way(lab.url, access_key="at-once")), "12"
+        )
+    assert (first is second, made) == (True, ["b"])
 
 
 def test_credentials_that_come_later_are_found(lab: Lab, no_credentials: Path) -> None:
