@@ -309,6 +309,7 @@ def test_a_listing_of_longer_keys_is_no_listing_of_the_upload() -> None:
 
 
 NO_ANSWER = Unanswered("no answer")
+NOT_SENT = Unanswered("no connection", sent=False)
 SLOW_DOWN = Unanswered("slow down", status=503, code="SlowDown")
 GONE = NotFound("gone", status=404, code="NoSuchUpload")
 Lies = dict[tuple[type[Ask], str], Answer]
@@ -435,7 +436,7 @@ def test_what_is_completed_after_an_abort_that_failed_is_not_aborted() -> None:
 
 def test_an_abort_that_was_never_sent_aborted_nothing() -> None:
     """It counts for nothing; an abort that follows a look is sent once, others are not."""
-    world = Works(3, abort=Unanswered("no connection", sent=False))
+    world = Works(3, abort=NOT_SENT)
     once: list[bool] = []
 
     def before(ask: Ask) -> None:
@@ -644,10 +645,10 @@ def test_pages_are_asked_for_before_the_caller_takes_the_first(runtime: Runtime)
         assert list(coming) == list(range(9))
 
 
-@pytest.mark.parametrize("aborted", [False, True])
-def test_a_removal_begins_anew_if_its_look_is_old(aborted: bool) -> None:
+@pytest.mark.parametrize("abort", [None, NO_ANSWER, NOT_SENT], ids=["none", "lost", "not sent"])
+def test_a_removal_begins_anew_if_its_look_is_old(abort: Unanswered | None) -> None:
     """What was completed since then stays; what an earlier abort may have ended is aborted."""
-    world = Works(2, **({"abort": NO_ANSWER} if aborted else {}))
+    world, aborted = Works(2, **({"abort": abort} if abort else {})), abort is not None
     key, head = "t/1.csv", world.store.head
     world.uploads = [world.uploads[1]._replace(token="")]
 
@@ -664,6 +665,6 @@ def test_a_removal_begins_anew_if_its_look_is_old(aborted: bool) -> None:
             world.store.hears = lambda _: None
 
     world.store.hears = hears
-    assert world.run()[key].removal is (Removal.ABORTED if aborted else Removal.GONE)
+    assert world.run()[key].removal is (Removal.ABORTED if abort is NO_ANSWER else Removal.GONE)
     assert world.kinds(key).count("AbortUpload") == aborted
     assert world.store.body(key) == b"abc"
