@@ -68,7 +68,7 @@ from magic_committer.commit.outcome import (
 from magic_committer.commit.probe import need
 from magic_committer.commit.publish import Conflict, Publication
 from magic_committer.commit.register import BATCHES_PER_LOOK, decider, finish, marker_ref
-from magic_committer.commit.requests import Ahead
+from magic_committer.commit.requests import Ahead, refuse_threads
 from magic_committer.commit.revert import mark_begun, refuse_if_published, undo_all, what_stays
 from magic_committer.commit.sets import (
     LoadedSet,
@@ -145,6 +145,7 @@ class Driver:
         role: str = "driver",
         accept: Collection[str] = (),
     ) -> None:
+        refuse_threads(runtime.store, runtime.in_flight)
         self.runtime = runtime
         self.job = job
         self.role = role

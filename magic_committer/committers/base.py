@@ -134,10 +134,12 @@ class Committer(Generic[A]):
                 hint="Start another job, without track",
             )
         if shared and track == "memory":
-            why = f"committer={self.name!r} has no attempts that several processes share"
-            if "s3" in self.tracks:
-                why = "it needs track='s3', as with track='memory' the handle that opened the files"
-                why += " commits an attempt"
+            why = (
+                "it needs track='s3', as with track='memory' the handle that opened the files"
+                " commits an attempt"
+                if "s3" in self.tracks
+                else f"committer={self.name!r} has no attempts that several processes share"
+            )
             raise OptionError(
                 f"attempt={attempt!r}: {why}",
                 hint="Leave attempt out: each call of job.task(...) makes another attempt",
@@ -158,7 +160,6 @@ class Committer(Generic[A]):
 
     def driver(self, role: str = "driver", accept: Collection[str] = ()) -> Driver:
         """What commits or ends the job."""
-        refuse_threads(self.runtime.store, self.runtime.in_flight)
         return Driver(self.runtime, self.job, role, accept)
 
 
@@ -172,9 +173,7 @@ def driver_of(
 ) -> Driver:
     """What finishes or ends a job that was found on the store, by its record."""
     job = StartedJob.attached(seen.record, dest.url, seen.etag)
-    runtime = as_agreed(runtime, job.terms, options)
-    refuse_threads(runtime.store, runtime.in_flight)
-    return Driver(runtime, job, role, accept)
+    return Driver(as_agreed(runtime, job.terms, options), job, role, accept)
 
 
 def as_agreed(runtime: Runtime, terms: Terms, options: Options) -> Runtime:

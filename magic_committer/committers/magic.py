@@ -26,7 +26,7 @@ from magic_committer.committers.saved import RetriedCreates, SavedFiles, remove_
 from magic_committer.errors import MagicError, OptionError, TaskFailed
 from magic_committer.hadoop import statistics
 from magic_committer.hadoop.documents import Pending, encode_pending, new_pending
-from magic_committer.hadoop.paths import PENDING_SUFFIX, MagicPath, is_long, java_uri
+from magic_committer.hadoop.paths import PENDING_SUFFIX, MagicPath, java_uri
 from magic_committer.options import Options, Track, refuse_lost_checksums
 from magic_committer.protocol.record import (
     TOKEN_METADATA,
@@ -339,8 +339,7 @@ class Attempt(TaskAttempt):
         mark = token(self.job.uuid, self.attempt, self._runtime.ids()[:16])
         key = f"{self._dest.prefix}{name}"
         saved = key if self._in_memory else pending_key
-        if is_long(saved):
-            refuse_long_element(self._runtime, saved, self._paths.directory)
+        refuse_long_element(self._runtime, saved, self._paths.directory)
         with self._turns.lock:
             self._turns.check_open(awaited=self.opened_by_commit)
             self._refuse_twice(self._files, name)

@@ -492,9 +492,10 @@ def found_on(page: UploadPage, ask: FindUpload) -> UploadPage | None:
 def ask_by_verb(store: ObjectStore, ask: Ask) -> Answer:
     """Ask a store by its verb. Raises as the verb."""
     if isinstance(ask, CompleteUpload):
-        given = ask._asdict()
-        key, upload_id, parts = (given.pop(name) for name in ("key", "upload_id", "parts"))
-        return store.complete_upload(key, upload_id, parts, **given)
+        key, upload_id, parts, length, checksum, absent = ask
+        return store.complete_upload(
+            key, upload_id, parts, length=length, checksum=checksum, if_none_match=absent
+        )
     if isinstance(ask, AbortUpload):
         (sent_once(store) if ask.once else store).abort_upload(ask.key, ask.upload_id)
         return Written("")

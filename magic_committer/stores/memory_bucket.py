@@ -11,7 +11,6 @@ import itertools
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from weakref import WeakValueDictionary
 
 from magic_committer.errors import (
@@ -104,7 +103,7 @@ class Bucket:
     objects: dict[str, StoredBytes] = field(default_factory=dict)
     uploads: dict[str, OpenUpload] = field(default_factory=dict)
     _upload_numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-    _in_order: tuple[object, list[str]] = (None, [])
+    _listed: tuple[object, list[str]] = (None, [])
     """The objects of the last listing, and their keys; nothing, if a key has come or gone since."""
 
     def __post_init__(self) -> None:
@@ -158,11 +157,11 @@ class Bucket:
             if if_match is not None:
                 self._check_etag(if_match, found)
             del self.objects[key]
-            self._in_order = None, []
+            self._listed = None, []
 
     def _store(self, key: str, stored: StoredBytes) -> None:
         if key not in self.objects:
-            self._in_order = None, []
+            self._listed = None, []
         self.objects[key] = stored
 
     def object_page(self, prefix: str, delimiter: str, bound: str) -> tuple[ObjectPage, str | None]:
@@ -170,12 +169,12 @@ class Bucket:
         none)."""
         found: list[ObjectInfo] = []
         prefixes: list[str] = []
-        of, keys = self._in_order
+        of, keys = self._listed
         if of is not self.objects or len(keys) != len(self.objects):
             # Python orders text by code point, which is the binary order of UTF-8 (S3 API).
             keys = sorted(self.objects)
-            self._in_order = self.objects, keys
-        for key in islice(keys, bisect_left(keys, max(prefix, bound)), None):
+            self._listed = self.objects, keys
+        for key in itertools.islice(keys, bisect_left(keys, max(prefix, bound)), None):
             if not key.startswith(prefix):
                 break
             if prefixes and key.startswith(prefixes[-1]):

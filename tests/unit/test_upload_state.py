@@ -648,7 +648,8 @@ def test_pages_are_asked_for_before_the_caller_takes_the_first(runtime: Runtime)
 @pytest.mark.parametrize("abort", [None, NO_ANSWER, NOT_SENT], ids=["none", "lost", "not sent"])
 def test_a_removal_begins_anew_if_its_look_is_old(abort: Unanswered | None) -> None:
     """What was completed since then stays; what an earlier abort may have ended is aborted."""
-    world, aborted = Works(2, **({"abort": abort} if abort else {})), abort is not None
+    world = Works(2, **({"abort": abort} if abort else {}))
+    aborted = abort is not None
     key, head = "t/1.csv", world.store.head
     world.uploads = [world.uploads[1]._replace(token="")]
 

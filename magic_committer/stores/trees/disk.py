@@ -181,10 +181,10 @@ class LocalTree:
             if modes.S_ISREG(os.fstat(descriptor).st_mode):
                 return open(descriptor, "rb")
             os.close(descriptor)
-            raise InvalidRequest(
-                f"{self.url}{path} is no ordinary file",
-                operation="read", bucket=self.url, key=path, code="NoFile",
-            )  # fmt: skip
+        raise InvalidRequest(
+            f"{self.url}{path} is no ordinary file",
+            operation="read", bucket=self.url, key=path, code="NoFile",
+        )  # fmt: skip
 
     def open(self, path: str) -> BinaryIO:
         with telling("open", self.url, path):

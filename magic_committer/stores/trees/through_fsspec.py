@@ -89,8 +89,9 @@ class FsspecTree:
         the second rename to one target succeeded."""
         if self._probed:
             return
+        tries = range(MAKES_MAX, -1, -1) if self.promises.directories else ()
         with self._telling("make_directory", ""):
-            for left in range(MAKES_MAX, -1, -1) if self.promises.directories else ():
+            for left in tries:
                 try:
                     self._fs.makedirs(self._root, exist_ok=True)
                     break
@@ -191,21 +192,21 @@ class FsspecTree:
         return self._told_file("open", path, self._writer)
 
     def rename(self, source: str, target: str, *, replace: bool = True) -> None:
+        there = self.stat(target) if self.looks_first else None
+        if there is not None and there.kind == "directory":
+            kind = InvalidRequest if replace else PreconditionFailed
+            raise kind(
+                f"rename of {self.url}{source}: {target} is a directory",
+                operation="rename", bucket=self.url, key=source, code="EISDIR",
+            )  # fmt: skip
+        move = self._replace if replace else self._claim
         with self._telling("rename", source):
-            there = self.stat(target) if self.looks_first else None
-            if there is not None and there.kind == "directory":
-                kind = InvalidRequest if replace else PreconditionFailed
-                raise kind(
-                    f"rename of {self.url}{source}: {target} is a directory",
-                    operation="rename", bucket=self.url, key=source, code="EISDIR",
-                )  # fmt: skip
-            move = self._replace if replace else self._claim
             move(self.at(source), self.at(target))
 
     def make_directory(self, path: str) -> bool:
+        if not self.promises.directories:
+            return False
         with self._telling("make_directory", path):
-            if not self.promises.directories:
-                return False
             try:
                 self._fs.mkdir(self.at(path), create_parents=False)
             except FileNotFoundError:
@@ -228,9 +229,9 @@ class FsspecTree:
             return True
 
     def remove_directory(self, path: str) -> bool:
+        if not self.promises.directories:
+            return True
         with self._telling("remove_directory", path):
-            if not self.promises.directories:
-                return True
             if any(True for _ in self.list(path)):
                 return False
             try:
