@@ -13,12 +13,12 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from benchmarks import report, rounds, server
 from benchmarks.measure import PEERS, machine
 from benchmarks.plan import plan
-from benchmarks.results import results
 from benchmarks.rounds import QUICK, Settings
 
 
@@ -34,7 +34,6 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, metavar="N", help="5; 3 with --quick")
     parser.add_argument("--minutes", type=float, metavar="N", help="fewer rounds, to end in time")
     parser.add_argument("--large", action="store_true", help="commits of 100,000 files, not 10,000")
-    parser.add_argument("--list", action="store_true", help="only say what there is to measure")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the results")
     parser.add_argument("--write-docs", action="store_true", help="into docs/performance.md")
     parser.add_argument("--from", type=Path, dest="kept", metavar="FILE", help="measure nothing")
@@ -61,27 +60,20 @@ def settings_of(chosen: argparse.Namespace) -> Settings:
 
 def main(argv: Sequence[str]) -> int:
     chosen = arguments(argv)
-    if chosen.list:
-        print("\n".join(f"{one.whole_name:20} {one.column}" for one in chosen.measurements))
-        return 0
     failed = False
     if chosen.kept is not None:
         result = json.loads(chosen.kept.read_text(encoding="utf-8"))
     else:
+        say = partial(print, file=sys.stderr, flush=True)
         with server.fast() as store, machine(store, PEERS) as on:
-            outcomes = rounds.measure_all(on, chosen.measurements, settings_of(chosen), _say)
-        result, failed = results(outcomes), any(outcome.failed for outcome in outcomes)
+            outcomes = rounds.measure_all(on, chosen.measurements, settings_of(chosen), say)
+        result, failed = report.results(outcomes), any(outcome.failed for outcome in outcomes)
     print(report.terminal(result))
     if chosen.json:
         report.keep(result, chosen.json)
     if chosen.write_docs:
         report.write_docs(result)
     return int(failed)
-
-
-def _say(text: str) -> None:
-    """Progress: to standard error, so that the tables can be kept."""
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from benchmarks.writers import BUCKET, LIBRARIES, Library, MiB, ask, pieces
 
 Spec = Mapping[str, Any]
 Told = dict[str, Any]
-Step = Callable[[], Told]
+Step = Callable[[], Told | None]
 """What is measured; gives what else is to be told."""
 
 _STATUS = Path("/proc/self/status")
@@ -55,10 +55,10 @@ def stream(spec: Spec) -> Step:
             crc = zlib.crc32(piece, crc)
             yield piece
 
-    def step() -> Told:
+    def step() -> Told | None:
         data = pieces(spec["amount"])
         library.write("measured.bin", summed(data) if spec["verify"] else data)
-        return {"crc32": f"{crc:08x}"} if spec["verify"] else {}
+        return {"crc32": f"{crc:08x}"} if spec["verify"] else None
 
     return step
 
@@ -69,11 +69,7 @@ def small_files(spec: Spec) -> Step:
     keys = [f"table/part-{n:05d}.bin" for n in range(spec["amount"])]
     content = os.urandom(10 * 1024)
 
-    def step() -> Told:
-        library.put_all(keys, content)
-        return {}
-
-    return step
+    return lambda: library.put_all(keys, content)
 
 
 def job(spec: Spec) -> Step:
@@ -94,6 +90,13 @@ def commit(spec: Spec) -> Step:
     return seeded_job(spec)
 
 
+def disk(spec: Spec) -> Step:
+    """Publish ``amount`` files on a disk."""
+    from benchmarks.jobs import published
+
+    return published(spec, Path(spec["folder"]))
+
+
 def _raw_completes(spec: Spec) -> Step:
     """Complete ``amount`` uploads with an SDK's client: no job, no checks."""
     from benchmarks.writers import Boto3
@@ -110,15 +113,12 @@ def _raw_completes(spec: Spec) -> Step:
             Bucket=BUCKET, Key=key, UploadId=upload, MultipartUpload=part
         )
 
-    def step() -> Told:
-        library.at_once(spec["options"].get("threads", 1), complete, keys, seeded["ids"])
-        return {}
-
-    return step
+    many = spec["options"].get("threads", 1)
+    return lambda: library.at_once(many, complete, keys, seeded["ids"])
 
 
 WORKS: dict[str, Callable[[Spec], Step]] = {
-    "stream": stream, "small-files": small_files, "job": job, "commit": commit,
+    "stream": stream, "small-files": small_files, "job": job, "commit": commit, "disk": disk,
 }  # fmt: skip
 
 
@@ -128,26 +128,20 @@ WORKS: dict[str, Callable[[Spec], Step]] = {
 def run(spec: Spec) -> Told:
     step = WORKS[spec["work"]](spec)
     ask(spec["control"], "facts?forget=1")
+    packages = LIBRARIES[spec["library"]].packages
+    found = {one.name: one.version for one in distributions() if one.name in packages}
+    return clocked(step) | {"versions": found}
+
+
+def clocked(step: Step) -> Told:
+    """What a step tells; its seconds, CPU seconds, and the memory before it and at its peak."""
     gc.collect()
     start_bytes = forget_peak()
     cpu, started = cpu_seconds(), time.perf_counter()
-    told = step()
+    told = step() or {}
     seconds, cpu = time.perf_counter() - started, cpu_seconds() - cpu
-    return told | {
-        "seconds": seconds, "cpu_seconds": cpu, "start_bytes": start_bytes, "peak_bytes": peak(),
-        "python": sys.version.split()[0], "versions": versions(LIBRARIES[spec["library"]].packages),
-    }  # fmt: skip
-
-
-def versions(packages: Iterable[str]) -> dict[str, str]:
-    """The versions of what is installed."""
-    found = {}
-    for package in packages:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+    told |= {"seconds": seconds, "cpu_seconds": cpu}
+    return told | {"start_bytes": start_bytes, "peak_bytes": peak()}
 
 
 def cpu_seconds() -> float:

@@ -1,4 +1,5 @@
-"""Jobs of this library, as they are measured: whole ones, and such whose tasks are done already.
+"""Jobs of this library, as they are measured: whole ones, and such whose tasks are done already, on
+S3 and on a disk.
 
 A job of 100,000 files takes minutes to write. Its uploads are opened on the server by one request
 (`/-/seed`), and its tasks run on a store that hands these out: what they leave is what tasks leave.
@@ -6,13 +7,16 @@ A job of 100,000 files takes minutes to write. Its uploads are opened on the ser
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import magic_committer as mc
-from benchmarks.child import Spec, Step, Told
+from benchmarks.child import Spec, Step
 from benchmarks.writers import BUCKET, Ours, ask
 from magic_committer.stores.base import CreatedUpload, Part
 from magic_committer.stores.s3.client import S3Store
@@ -21,7 +25,7 @@ FILES_A_TASK = 100
 CONTENT = b"x" * 1000
 
 
-def whole_job(spec: Spec) -> Told:
+def whole_job(spec: Spec) -> None:
     """4 tasks of 20 files, one after the other."""
     ours = Ours(spec["options"])
     track = spec["options"]["track"]
@@ -35,7 +39,6 @@ def whole_job(spec: Spec) -> Told:
                         file.write(CONTENT)
             results.append(task.result)
         job.commit(results)
-    return {}
 
 
 def seeded_job(spec: Spec) -> Step:
@@ -54,11 +57,10 @@ def seeded_job(spec: Spec) -> Step:
             results.append(task.result)
     ask(spec["control"], f"latency?ms={spec['latency_ms']}")
 
-    def step() -> Told:
+    def step() -> None:
         report = job.commit(results)
         if report.files != spec["amount"] or report.warnings:
             raise AssertionError(f"{spec['amount']} files were to be committed: {report!r}")
-        return {}
 
     return step
 
@@ -87,3 +89,52 @@ def seeded_uploads(spec: Spec, keys: list[str]) -> Iterator[None]:
         yield
     if waiting:
         raise AssertionError(f"{len(waiting)} seeded uploads were not taken")
+
+
+# On a disk ----------------------------------------------------------------------------------------
+
+TASKS, DIRECTORIES = 10, 100
+
+
+def write(directory: Path, task: int, names: list[str]) -> None:
+    """Write a task's files into its directory."""
+    for number in range(DIRECTORIES):
+        (directory / f"task={task}" / f"p={number}").mkdir(parents=True)
+    for name in names:
+        (directory / name).write_bytes(b"1,2,3\n")
+
+
+def published(spec: Spec, root: Path) -> Step:
+    """Tasks that wrote small files into a hundred directories each; the step is what follows: the
+    tasks' commits and the job's, or one `shutil.move` for each file, and the directories."""
+    contender, each = spec["options"]["committer"], spec["amount"] // TASKS
+    names = [
+        [f"task={task}/p={number % DIRECTORIES}/part-{number}.csv" for number in range(each)]
+        for task in range(TASKS)
+    ]
+    if contender == "shutil.move":
+        for number, those in enumerate(names):
+            write(root / "source", number, those)
+        return lambda: _move(root / "source", root / "table")
+    job = mc.start((root / "table").as_uri(), committer=contender, accept="results", track="memory")
+    tasks = [job.task(task) for task in range(TASKS)]
+    for number, (task, those) in enumerate(zip(tasks, names, strict=True)):
+        if contender != "magic":
+            write(task.directory(), number, those)
+            continue
+        for name in those:
+            task.write_bytes(name, b"1,2,3\n")
+
+    def step() -> None:
+        report = job.commit([task.commit() for task in tasks])
+        assert report.files == each * TASKS, report
+
+    return step
+
+
+def _move(source: Path, target: Path) -> None:
+    for directory, _, names in os.walk(source):
+        place = target / os.path.relpath(directory, source)
+        place.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            shutil.move(os.path.join(directory, name), place / name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -20,22 +21,17 @@ from benchmarks.writers import environment
 
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = ROOT / ".venv-bench" / "bin" / "python"
+MEMORY = "/dev/shm"
+"""A disk in memory, where the system has one."""
 RUN_SECONDS_MAX = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run, measured.
-
-    Attributes:
-        amount: of bytes or files, as the measurement counts.
-        seconds: wall clock.
-        cpu_seconds: of the contender's process and its children, user and system, all threads.
-        grown_bytes: peak of resident memory above the start; None for the JVM.
-        requests: by verb, as the server counted them.
-        payload, checksum: how parts were signed and summed.
-        versions: of the packages that ran.
-    """
+    """One run. ``amount``: of bytes or files. ``cpu_seconds``: of the process and its children.
+    ``grown_bytes``: the peak of resident memory above the start; None for the JVM. ``requests``: by
+    verb, as the server counted them. ``payload``, ``checksum``: how parts were signed and summed.
+    ``versions``: of the packages that ran."""
 
     contender: str
     amount: int
@@ -102,8 +98,9 @@ class Machine:
         python = sys.executable if contender.home == "ours" else str(self._peers)
         url = self.server.https if tls else self.server.url
         authority = self.server.authority if tls else ""
-        with tempfile.TemporaryDirectory(prefix="magic-committer-bench-") as folder:
-            config = f"{folder}/aws-config"
+        memory = MEMORY if os.path.isdir(MEMORY) else None
+        with tempfile.TemporaryDirectory(prefix="magic-committer-bench-", dir=memory) as folder:
+            config, spec = f"{folder}/aws-config", {**spec, "folder": folder}
             done = subprocess.run(
                 [python, "-m", "benchmarks.child", json.dumps(spec)], cwd=ROOT,
                 env=environment(url, config, unsigned=contender.unsigned, authority=authority),

@@ -13,8 +13,13 @@ TITLES = {
     "small": "1,000 files of 10 KiB from one task, at 30 ms a request",
     "commit": "Job commit, by the latency of a request",
     "requests": "Requests of a job of 4 tasks with 20 files each",
+    "disk": "Publishing files of 6 bytes on a local disk",
 }
 """Of the groups."""
+
+
+def title(group: str, column: str) -> str:
+    return f"{TITLES[group]}, {column}".removesuffix(", ")
 
 
 class Failed(RuntimeError):
@@ -23,15 +28,10 @@ class Failed(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """One row of a table.
-
-    Attributes:
-        home: the environment it runs in.
-        library: of `benchmarks.writers`, or the verb of `Magic.java`.
-        options: what is not its default.
-        unsigned: payloads are not signed over HTTP, if it can be told.
-        quick: it is measured by `QUICK=1` too.
-    """
+    """One row of a table. ``home``: the environment it runs in. ``library``: of
+    `benchmarks.writers`, or the verb of `Magic.java`. ``options``: what is not its default.
+    ``unsigned``: payloads are not signed over HTTP, if it can be told. ``quick``: also measured by
+    `QUICK=1`."""
 
     name: str
     home: Literal["ours", "peers", "jvm"]
@@ -43,13 +43,9 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """How a run becomes a figure: ``amount / seconds`` if ``rate``, else ``seconds / amount``.
-
-    Attributes:
-        scale: what that is multiplied with, to be in ``name``.
-        cpu, cpu_scale: the same for CPU seconds, always for each amount; "": not timed.
-        counted: what amounts are; "MiB" for bytes.
-    """
+    """How a run becomes a figure: ``amount / seconds`` if ``rate``, else ``seconds / amount``, each
+    × ``scale``. ``cpu``, ``cpu_scale``: the same for CPU seconds, always for each amount; "": not
+    timed. ``counted``: what amounts are; "MiB" for bytes."""
 
     name: str
     rate: bool
@@ -67,16 +63,10 @@ REQUESTS = Unit("requests/file", False, 1, "", 1, "files")
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One table, or a column of one.
-
-    Attributes:
-        name: for `ONLY=`, with its ``group`` before it.
-        column: its heading, where those of a group share a table.
-        work: of `benchmarks.child.WORKS`.
-        amount, quick_amount: bytes or files of one run.
-        least: what even a slow contender does, or fixed costs would hide what is measured.
-        peer: the contender that the ratios are to.
-    """
+    """One table, or a column of one. ``name``: for `ONLY=`, behind its ``group``. ``column``: its
+    heading, where those of a group share a table. ``work``: of `benchmarks.child.WORKS`.
+    ``amount``, ``quick_amount``: bytes or files of one run; ``least``: what even a slow contender
+    does, or fixed costs would hide what is measured. ``peer``: whom the ratios are to."""
 
     group: str
     name: str
@@ -138,7 +128,7 @@ IN_MEMORY = {"fs.s3a.committer.magic.track.commits.in.memory.enabled": "true"}
 
 def plan() -> list[Measurement]:
     """All that can be measured here, in the order in which it is."""
-    return [*_streaming(), _small(), *_commits(), _requests()]
+    return [*_streaming(), _small(), *_commits(), _requests(), _disk()]
 
 
 def _streaming() -> list[Measurement]:
@@ -207,4 +197,15 @@ def _requests() -> Measurement:
     return Measurement(
         "requests", "job", "", "job", REQUESTS, 80, 80, 80, contenders, "S3A, s3",
         note="memory and s3: where a task keeps track of its files. S3A's default is s3.",
+    )  # fmt: skip
+
+
+def _disk() -> Measurement:
+    contenders = [
+        Contender(name, "ours", "magic_committer", {"committer": name})
+        for name in ("shutil.move", "manifest", "magic", "v1", "v2")
+    ]
+    return Measurement(
+        "disk", "files", "", "disk", FILES_S, 20_000, 2000, 1000, contenders, "shutil.move",
+        quick=False, note="1,000 directories of a disk in memory; the commits of tasks and job.",
     )  # fmt: skip

@@ -1,35 +1,111 @@
-"""Results as tables: for a terminal of 80 columns; and in the documentation, between two marks of
-docs/performance.md, with the figures in docs/assets and two rows of the README."""
+"""Results: as JSON, medians and spreads by row, with the machine and the versions; and as tables,
+for a terminal and for docs/performance.md, between two marks, with two rows of the README."""
 
 from __future__ import annotations
 
+import datetime
 import json
+import os
+import platform
 import re
+import sys
 import textwrap
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from statistics import median
+from typing import Any
 
-from benchmarks.plan import TITLES, MiB
-from benchmarks.results import Result
+from benchmarks.measure import Run
+from benchmarks.plan import TITLES, MiB, Unit, title
+from benchmarks.rounds import Outcome
 
 Table = list[list[str]]
+Result = dict[str, Any]
 COLUMNS = 80
-GAP = "  "
 LEGEND = (
     "Medians of the rounds. CPU: of the client and its children, for what the figure counts. MiB:"
     " the peak of resident memory above what it was before the clock started, the largest of all"
-    " rounds. Only ratios within one column count."
+    " rounds. Only ratios within one column count. In brackets: the speed as a multiple of that of"
+    " the row with 1.00."
 )
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
 README = ROOT / "README.md"
 KEPT = ROOT / "docs" / "assets" / "benchmarks.json"
 BEGIN, END = "<!-- benchmarks: begin -->", "<!-- benchmarks: end -->"
+NOT_MEASURED = (
+    "AWS itself: its network, its throttling, and how long it takes for each request.",
+    "Reading; more cores; a server on another machine; the memory of a JVM.",
+)
 BUSY = 1.75
 """From this load for each core on, more than client and server ran. It is looked at before each
 measurement: some contenders run 64 threads."""
+
+
+# Results, as they are kept -----------------------------------------------------------------------
+
+
+def results(outcomes: Sequence[Outcome]) -> Result:
+    """All that was measured, as JSON can hold it."""
+    runs = [run for outcome in outcomes for run in outcome.runs]
+    return {
+        "machine": _machine(),
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+        "versions": dict(sorted(item for run in runs for item in run.versions.items())),
+        "not_measured": list(NOT_MEASURED),
+        "measurements": [_measured(one) for one in outcomes if one.runs],
+        "left_out": {
+            f"{one.measurement.whole_name}: {name}": why.splitlines()[0]
+            for one in outcomes
+            for name, why in one.left_out.items()
+        },
+    }
+
+
+def _machine() -> dict[str, Any]:
+    processor = platform.processor() or "unknown"
+    with suppress(OSError):  # not Linux: what Python knows will do
+        told = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        processor = told.partition("model name")[2].partition(":")[2].partition("\n")[0].strip()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "cores": os.cpu_count(), "processor": processor, "memory_gib": round(memory / 2**30, 1),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "python": sys.version.split()[0],
+    }  # fmt: skip
+
+
+def _measured(outcome: Outcome) -> Result:
+    one = outcome.measurement
+    names = [c.name for c in one.contenders]
+    found = [[run for run in outcome.runs if run.contender == name] for name in names]
+    rows = [_row(runs, one.unit) for runs in found if runs]
+    peer = next((row["figure"] for row in rows if row["name"] == one.peer), None)
+    for row in rows:
+        row["ratio"] = None
+        if peer and row["figure"]:
+            times = row["figure"] / peer
+            row["ratio"] = times if one.unit.rate else 1 / times
+    return {
+        "group": one.group, "name": one.name, "column": one.column, "unit": one.unit.name,
+        "cpu": one.unit.cpu, "counted": one.unit.counted, "peer": one.peer, "note": one.note,
+        "load": [round(load, 1) for load in outcome.load], "rows": rows,
+    }  # fmt: skip
+
+
+def _row(runs: Sequence[Run], unit: Unit) -> Result:
+    figures = [run.figure(unit) for run in runs]
+    grown = [run.grown_bytes / 2**20 for run in runs if run.grown_bytes is not None]
+    last = runs[-1]
+    return {
+        "name": last.contender, "rounds": len(runs), "amount": last.amount,
+        "figure": median(figures), "least": min(figures), "most": max(figures),
+        "cpu": median(run.cpu(unit) for run in runs) if unit.cpu else None,
+        "grown_mib": max(grown) if grown else None, "requests": dict(last.requests),
+        "payload": last.payload,
+    }  # fmt: skip
 
 
 # Tables -------------------------------------------------------------------------------------------
@@ -44,54 +120,23 @@ def number(value: float | None) -> str:
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def figures(one: Result) -> Table:
-    """The table of a measurement: a row for each contender; of what is not timed its requests."""
-    if not one["cpu"]:
-        return _requests(one)
-    rows = [["", one["unit"], "(min–max)", "× peer", one["cpu"], "MiB", "requests"]]
-    rows += [
-        [
-            row["name"],
-            number(row["figure"]),
-            f"{number(row['least'])}–{number(row['most'])}" if row["rounds"] > 1 else "",
-            number(row["ratio"]),
-            number(row["cpu"]),
-            number(row["grown_mib"]),
-            f"{sum(row['requests'].values()):,}",
-        ]
-        for row in one["rows"]
-    ]
-    return _without_empty(rows)
-
-
-def _requests(one: Result) -> Table:
-    """Requests by verb, a column for each contender."""
-    names = sorted({verb for row in one["rows"] for verb in row["requests"]})
-    rows = [["request", *(row["name"] for row in one["rows"])]]
-    rows += [[verb, *(str(row["requests"].get(verb, 0)) for row in one["rows"])] for verb in names]
-    return [*rows, ["all", *(str(sum(row["requests"].values())) for row in one["rows"])]]
-
-
-def shared(members: Sequence[Result]) -> Table:
+def table(members: Sequence[Result]) -> Table:
     """The table of measurements that have the same contenders: a column for each, with the ratio
-    in brackets, then the CPU and the memory of the first one. What is not timed has one row for
-    each contender, with its requests."""
+    in brackets; the spread where there is one only; the CPU and the memory of the first one. What
+    is not timed has one row for each contender, with its requests."""
     first = members[0]
     if not first["cpu"]:
         sums = [[row["name"], f"{sum(row['requests'].values()):,}"] for row in first["rows"]]
         return [["", "requests"], *sums]
+    alone = ["min–max"] if len(members) == 1 and first["rows"][0]["rounds"] > 1 else []
     units = [f"{first['unit']}, {one['column']}".removesuffix(", ") for one in members]
-    rows = [["", *units, first["cpu"], "MiB"]]
+    rows = [["", *units, *alone, first["cpu"], "MiB"]]
     for row in first["rows"]:
         same = [[r for r in one["rows"] if r["name"] == row["name"]] for one in members]
         cells = [f"{number(r[0]['figure'])} ({number(r[0]['ratio'])})" if r else "" for r in same]
+        cells += [f"{number(row['least'])}–{number(row['most'])}"] if alone else []
         rows.append([row["name"], *cells, number(row["cpu"]), number(row["grown_mib"])])
-    return _without_empty(rows)
-
-
-def _without_empty(rows: Table) -> Table:
-    kept = [at for at in range(len(rows[0])) if at == 0 or any(row[at] for row in rows[1:])]
-    return [[row[at] for at in kept] for row in rows]
+    return rows
 
 
 # A terminal ---------------------------------------------------------------------------------------
@@ -105,14 +150,9 @@ def notes(one: Result) -> str:
     if fewer:
         named = ", ".join(f"{row['name']} {_amount(row['amount'], one)}" for row in fewer)
         said = f"Each {_amount(most, one)}; less, as they are slow: {named}."
-    parts = [said, one["note"]] if one["note"] else [said]
-    if one["cpu"]:
-        rounds = max(row["rounds"] for row in one["rows"])
-        of = "One round" if rounds == 1 else f"Medians of {rounds} rounds"
-        what = "the ratio to" if one["more_is_better"] else "how many times faster than"
-        parts.append(f"{of}; × is {what} {one['peer']}.")
-    parts.append(f"Load of the machine {one['load'][0]} before, {one['load'][1]} after.")
-    return " ".join(parts)
+    rounds = f"Rounds: {max(row['rounds'] for row in one['rows'])}." if one["cpu"] else ""
+    load = f"Load of the machine {one['load'][0]} before, {one['load'][1]} after."
+    return " ".join(filter(None, (said, one["note"], rounds, load)))
 
 
 def _amount(amount: int, one: Result) -> str:
@@ -120,25 +160,6 @@ def _amount(amount: int, one: Result) -> str:
     if counted == "MiB":
         return f"{amount // MiB:,} MiB"
     return f"{amount:,} {counted if amount > 1 else counted.removesuffix('s')}"
-
-
-def plain(rows: Table) -> str:
-    """The first column to the left, the others to the right; the last columns are left out where
-    they have no room."""
-    while True:
-        widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-        if sum(widths) + len(GAP) * (len(widths) - 1) <= COLUMNS or len(widths) == 2:
-            break
-        rows = [row[:-1] for row in rows]
-    lines = [
-        GAP.join(
-            cell.ljust(widths[at]) if at == 0 else cell.rjust(widths[at])
-            for at, cell in enumerate(row)
-        ).rstrip()
-        for row in rows
-    ]
-    lines.insert(1, "-" * max(len(line) for line in lines))
-    return "\n".join(lines)
 
 
 def heading(result: Result) -> str:
@@ -155,8 +176,8 @@ def heading(result: Result) -> str:
 def terminal(result: Result) -> str:
     parts = ["\n".join(textwrap.fill(line, COLUMNS) for line in heading(result).splitlines())]
     for one in result["measurements"]:
-        title = f"{TITLES[one['group']]}, {one['column']}".removesuffix(", ")
-        parts.append(f"{title}\n\n{plain(figures(one))}\n\n{textwrap.fill(notes(one), COLUMNS)}")
+        told = [title(one["group"], one["column"]), markdown(table([one]))]
+        parts.append("\n\n".join([*told, textwrap.fill(notes(one), COLUMNS)]))
     parts.append(textwrap.fill(LEGEND, COLUMNS))
     parts += [f"Left out: {name}: {why}" for name, why in result["left_out"].items()]
     return "\n\n\n".join(parts)
@@ -171,11 +192,11 @@ def block(result: Result) -> str:
     parts = [
         f"Measured on {result['date']} on {heading(result)}",
         _load(median(loads), result["machine"]["cores"]),
-        LEGEND + " In brackets: the speed as a multiple of that of the row with 1.00.",
+        LEGEND,
     ]
     for group, found in groupby(result["measurements"], lambda one: str(one["group"])):
         members = list(found)
-        parts += [f"### {TITLES[group]}", f"`make bench ONLY={group}`", _markdown(shared(members))]
+        parts += [f"### {TITLES[group]}", f"`make bench ONLY={group}`", markdown(table(members))]
         note = " ".join(dict.fromkeys(one["note"] for one in members if one["note"]))
         parts += [note] if note else []
     if result["left_out"]:
@@ -196,12 +217,16 @@ def _load(most: float, cores: int) -> str:
     )
 
 
-def _markdown(rows: Table) -> str:
-    """The library's own rows are set in bold."""
+def markdown(rows: Table) -> str:
+    """The library's own rows are set in bold; a column has one width."""
     bold = [[f"**{row[0]}**", *row[1:]] if "magic" in row[0] else row for row in rows]
-    lines = ["| " + " | ".join(row) + " |" for row in bold]
-    lines.insert(1, "|---|" + "---:|" * (len(rows[0]) - 1))
-    return "\n".join(lines)
+    widths = [max(len(row[at]) for row in bold) for at in range(len(rows[0]))]
+    lines = []
+    for row in bold:
+        cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
+        lines.append(" | ".join(["| " + row[0].ljust(widths[0]), *cells[1:]]) + " |")
+    rule = "|".join(["", "-" * (widths[0] + 2), *("-" * (width + 1) + ":" for width in widths[1:])])
+    return "\n".join([lines[0], rule + "|", *lines[1:]])
 
 
 def placed(page: str, text: str) -> str:

@@ -1,4 +1,5 @@
-"""Rounds: every contender of a measurement once, in an order that turns, and then again.
+"""Rounds: every contender of a measurement once, in an order that turns, and then again; so a burst
+of somebody else's work falls on more than one.
 
 Before them each contender runs once with little. That run is verified where it can be, fills
 caches, and tells how much of the full amount fits into `Settings.run_seconds`: a slow contender is
@@ -15,7 +16,7 @@ from typing import TypeVar
 
 from benchmarks.hadoop import NoHadoop
 from benchmarks.measure import Machine, Run
-from benchmarks.plan import TITLES, Contender, Failed, Measurement, MiB
+from benchmarks.plan import Contender, Failed, Measurement, MiB, title
 
 T = TypeVar("T")
 PILOT = 20
@@ -24,15 +25,9 @@ PILOT = 20
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How much is done.
-
-    Attributes:
-        rounds: of each measurement.
-        run_seconds: how long one run may take, about.
-        quick: only what is quick, with the small amounts.
-        budget_seconds: shared evenly among all measurements: there are as many rounds as fit, one
-            at least.
-        scale: the amounts of commits are multiplied with it.
+    """How much is done. ``run_seconds``: how long one run may take, about. ``quick``: only what is
+    quick, with the small amounts. ``budget_seconds``: shared evenly among all measurements, each of
+    which has as many rounds as fit, one at least. ``scale``: commits have so many times the files.
     """
 
     rounds: int = 5
@@ -108,7 +103,7 @@ class _Measuring:
     def run(self, until: float) -> Outcome:
         outcome, settings, say = self.outcome, self.settings, self.say
         measurement, before = outcome.measurement, os.getloadavg()[0]
-        say(f"{TITLES[measurement.group]}, {measurement.column} …")
+        say(f"{title(measurement.group, measurement.column)} …")
         contenders = [one for one in measurement.contenders if one.quick or not settings.quick]
         for one in contenders:
             self._pilot(one)

@@ -24,11 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.writers import BUCKET, ask
+from benchmarks.writers import ask
 from magic_committer.stores import checksum
 from magic_committer.stores.base import Checksum
 
-__all__ = ["BUCKET", "Server", "fast"]
 FAST = Path(__file__).resolve().parent / "fast_server"
 BUILD_SECONDS_MAX = 300.0
 

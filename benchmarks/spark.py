@@ -7,9 +7,8 @@ takes all batches and writes nothing. Beside it, in the same session and the sam
 * ``native``: ``df.write.parquet`` of the JVM, to a disk. It uploads nothing; its commit renames.
 * ``via``: `write_dataframe` with ``via=``: the JVM writes to the same disk, then tasks upload.
 
-All runs use the same Spark, the same cores, the same rows. Each round runs all, in an order
-that turns by one, so that a burst of somebody else's work does not fall on one of them only. The
-ratio is taken within each round, and then its median.
+All runs use the same Spark, the same cores, the same rows. The ratio is taken within each round,
+and then its median.
 
 ``--tasks 500`` measures what a small task costs: `mapInArrow` over so many tiny partitions, beside
 `write_dataframe` of partitions without rows, and of partitions with one row each.
@@ -23,22 +22,22 @@ from __future__ import annotations
 import argparse
 import os
 import resource
-import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from statistics import median
 from typing import Any
 from uuid import uuid4
 
 from benchmarks import server
 from benchmarks.plan import Failed
+from benchmarks.report import markdown
 from benchmarks.rounds import turns
-from benchmarks.writers import environment
+from benchmarks.writers import BUCKET, environment
 
 FLOOR, OURS, NATIVE, VIA = "mapInArrow", "write_dataframe", "native", "via"
 SOURCE = 'format("magic")'
@@ -54,17 +53,6 @@ ROWS_OF = {
     )),
 }  # fmt: skip
 """Rows of 56 bytes in Arrow, and of 60 columns."""
-_TICKS = os.sysconf("SC_CLK_TCK")
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One run of one case. ``seconds``: wall clock. cpu_seconds: of the JVM, its workers and this
-    process."""
-
-    case: str
-    seconds: float
-    cpu_seconds: float
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -77,7 +65,6 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="how often each runs (%(default)s)")
     parser.add_argument("--tasks", type=int, default=0, help="tiny partitions, nothing else")
     parser.add_argument("--latency-ms", type=float, default=0, help="a request (%(default)s)")
-    parser.add_argument("--endpoint", metavar="URL", help="an S3 that runs, not one of our own")
     chosen = parser.parse_args(argv)
     if min(chosen.rows, chosen.cores, chosen.partitions, chosen.rounds) < 1:
         parser.error("numbers are at least 1")
@@ -99,7 +86,7 @@ def cases(df: Any, rows: int, folder: str) -> dict[str, Callable[[], None]]:
     from magic_committer.spark import register, write_dataframe
 
     register(df.sparkSession)
-    place, tables = f"s3://{server.BUCKET}/{uuid4().hex}", count()
+    place, tables = f"s3://{BUCKET}/{uuid4().hex}", count()
     scratch = Path(f"{folder}-via")
     scratch.mkdir()
 
@@ -107,9 +94,9 @@ def cases(df: Any, rows: int, folder: str) -> dict[str, Callable[[], None]]:
         taken = df.mapInArrow(take_all, "rows long").collect()
         _expect(FLOOR, rows, sum(one.rows for one in taken))
 
-    def ours() -> None:
-        report = write_dataframe(df, f"{place}/{next(tables)}", mode="append")
-        _expect(OURS, df.rdd.getNumPartitions(), report.files)
+    def ours(name: str, via: str | None = None) -> None:
+        report = write_dataframe(df, f"{place}/{next(tables)}", mode="append", via=via)
+        _expect(name, df.rdd.getNumPartitions(), report.files)
 
     def source() -> None:
         df.write.format("magic").mode("append").save(f"{place}/{next(tables)}")
@@ -118,12 +105,10 @@ def cases(df: Any, rows: int, folder: str) -> dict[str, Callable[[], None]]:
         df.write.mode("overwrite").parquet(folder)
         _expect(NATIVE, df.rdd.getNumPartitions(), len(list(Path(folder).glob("*.parquet"))))
 
-    def via() -> None:
-        table = f"{place}/{next(tables)}"
-        report = write_dataframe(df, table, mode="append", via=scratch.as_uri())
-        _expect(VIA, df.rdd.getNumPartitions(), report.files)
-
-    return {FLOOR: floor, OURS: ours, SOURCE: source, NATIVE: native, VIA: via}
+    return {
+        FLOOR: floor, OURS: lambda: ours(OURS), SOURCE: source, NATIVE: native,
+        VIA: lambda: ours(VIA, via=scratch.as_uri()),
+    }  # fmt: skip
 
 
 def task_cases(spark: Any, tasks: int) -> dict[str, Callable[[], None]]:
@@ -132,7 +117,7 @@ def task_cases(spark: Any, tasks: int) -> dict[str, Callable[[], None]]:
 
     one_each = spark.range(0, tasks, 1, tasks)
     empty = one_each.where("id < 0")  # as many partitions: range(0, 0) has one
-    place, tables = f"s3://{server.BUCKET}/{uuid4().hex}", count()
+    place, tables = f"s3://{BUCKET}/{uuid4().hex}", count()
 
     def floor() -> None:
         one_each.mapInArrow(take_all, "rows long").collect()
@@ -153,19 +138,22 @@ def _expect(case: str, wanted: int, found: int) -> None:
         raise Failed(f"{case}: {found}, where there should be {wanted}")
 
 
-def compare(spark: Any, of: dict[str, Callable[[], None]], rounds: int) -> list[Run]:
-    """Run each once without a figure, then all in rounds."""
-    for run in of.values():
-        run()
-    runs: list[Run] = []
-    for number in range(rounds):
-        for name in turns(list(of), number):
+Took = tuple[float, float]
+"""Seconds and CPU seconds of one run of a case."""
+
+
+def took(spark: Any, cases: dict[str, Callable[[], None]], rounds: int) -> dict[str, list[Took]]:
+    """What each case took in each round, after one that is not measured."""
+    found: dict[str, list[Took]] = {name: [] for name in cases}
+    for number in range(-1, rounds):
+        for name in turns(list(cases), number):
             cpu, started = _cpu_seconds(spark), time.perf_counter()
-            of[name]()
-            seconds = time.perf_counter() - started
-            runs.append(Run(name, seconds, _cpu_seconds(spark) - cpu))
+            cases[name]()
+            seconds, cpu = time.perf_counter() - started, _cpu_seconds(spark) - cpu
             print(f"  {number + 1}/{rounds} {name}: {seconds:.2f} s", file=sys.stderr)
-    return runs
+            if number >= 0:
+                found[name].append((seconds, cpu))
+    return found
 
 
 def _cpu_seconds(spark: Any) -> float:
@@ -175,22 +163,17 @@ def _cpu_seconds(spark: Any) -> float:
     return used.ru_utime + used.ru_stime + cpu_of_tree(jvm)
 
 
-def cpu_of_tree(root: int, *, without: str = "") -> float:
-    """CPU seconds of a process and its descendants; 0 where the system has no /proc. Not of a
-    process whose name begins with ``without``, and of its own descendants."""
+def cpu_of_tree(root: int) -> float:
+    """CPU seconds of a process and its descendants; 0 where the system has no /proc."""
     seconds: dict[int, float] = {}
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            head, _, tail = (folder / "stat").read_text().rpartition(")")
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
         except OSError:  # it has just ended
             continue
-        if without and head.partition("(")[2].startswith(without):
-            continue
-        fields = tail.split()
-        pid, parent = int(folder.name), int(fields[1])
-        seconds[pid] = sum(map(int, fields[11:15])) / _TICKS
-        children.setdefault(parent, []).append(pid)
+        seconds[int(folder.name)] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+        children.setdefault(int(fields[1]), []).append(int(folder.name))
     waiting, total = [root], 0.0
     while waiting:
         pid = waiting.pop()
@@ -199,32 +182,21 @@ def cpu_of_tree(root: int, *, without: str = "") -> float:
     return total
 
 
-# What is told -------------------------------------------------------------------------------------
+def table(found: dict[str, list[Took]]) -> str:
+    """A row for each case. The ratios are medians of those within each round."""
 
+    def ratio(of: Sequence[Took], to: str, column: int) -> str:
+        pairs = zip(of, found[to], strict=True)
+        return f"{median(our[column] / peer[column] for our, peer in pairs if peer[column]):.3f}"
 
-def table(runs: Sequence[Run]) -> str:
-    """One row for each case; Markdown. The ratios are medians of those within each round."""
-    seconds: dict[str, list[float]] = {}
-    cpu: dict[str, list[float]] = {}
-    for run in runs:
-        seconds.setdefault(run.case, []).append(run.seconds)
-        cpu.setdefault(run.case, []).append(run.cpu_seconds)
-    native = seconds.get(NATIVE)
-    lines = [
-        f"| case | s | (min–max) | × {FLOOR} | × {NATIVE} | CPU s | CPU × {FLOOR} |",
-        "|---" * 7 + "|",
-    ]
-    lines += [
-        f"| {case} | {statistics.median(of):.2f} | {min(of):.2f}–{max(of):.2f}"
-        f" | {_ratio(of, seconds[FLOOR]):.3f} | {f'{_ratio(of, native):.3f}' if native else '–'}"
-        f" | {statistics.median(cpu[case]):.2f} | {_ratio(cpu[case], cpu[FLOOR]):.3f} |"
-        for case, of in seconds.items()
-    ]
-    return "\n".join(lines)
-
-
-def _ratio(these: Sequence[float], those: Sequence[float]) -> float:
-    return statistics.median(this / that for this, that in zip(these, those, strict=True) if that)
+    peers = [peer for peer in (FLOOR, NATIVE) if peer in found]
+    rows = [["case", "s", "min–max", *(f"× {to}" for to in peers), "CPU s", f"CPU × {FLOOR}"]]
+    for name, of in found.items():
+        seconds, cpu = zip(*of, strict=True)
+        cells = [f"{median(seconds):.2f}", f"{min(seconds):.2f}–{max(seconds):.2f}"]
+        cells += [*(ratio(of, to, 0) for to in peers), f"{median(cpu):.2f}", ratio(of, FLOOR, 1)]
+        rows.append([name, *cells])
+    return markdown(rows)
 
 
 @contextmanager
@@ -255,12 +227,10 @@ def main(argv: Sequence[str]) -> int:
     chosen = arguments(argv)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="magic-committer-bench-"))
-        if not (url := chosen.endpoint):
-            there = stack.enter_context(server.fast())
-            there.reset(verify=False, latency_ms=chosen.latency_ms)
-            url = there.url
+        there = stack.enter_context(server.fast())
+        there.reset(verify=False, latency_ms=chosen.latency_ms)
         path = [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")]
-        os.environ.update(environment(url, f"{folder}/aws-config", unsigned=True))
+        os.environ.update(environment(there.url, f"{folder}/aws-config", unsigned=True))
         os.environ.update(stack.enter_context(java.for_spark()))
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, path))  # the workers'
         spark = stack.enter_context(session(chosen.cores))
@@ -271,12 +241,13 @@ def main(argv: Sequence[str]) -> int:
             of = cases(df, chosen.rows, f"{folder}/native")
             what = f"{chosen.rows} {chosen.data} rows, {chosen.partitions} partitions"
         load = os.getloadavg()[0]
-        runs = compare(spark, of, chosen.rounds)
+        found = took(spark, of, chosen.rounds)
         print(
             f"{what}, {chosen.cores} at a time, {chosen.latency_ms:g} ms a request, {chosen.rounds}"
             f" rounds; Spark {spark.version}, {os.cpu_count()} cores; load {load:.1f} before,"
-            f" {os.getloadavg()[0]:.1f} after.\n\n{table(runs)}"
+            f" {os.getloadavg()[0]:.1f} after.\n"
         )
+        print(table(found))
     return 0
 
 

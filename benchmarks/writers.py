@@ -16,15 +16,14 @@ from urllib.parse import urlsplit
 
 BUCKET = "bench"
 MiB = 1024**2
-PIECE_BYTES = MiB
 
 
 def pieces(size: int) -> Iterator[bytes]:
     """``size`` bytes in new objects of 1 MiB, no two alike. One copy of memory each."""
-    tail = os.urandom(PIECE_BYTES - 8)
-    for number in range(-(-size // PIECE_BYTES)):
+    tail = os.urandom(MiB - 8)
+    for number in range(-(-size // MiB)):
         piece = b"".join((number.to_bytes(8, "big"), tail))
-        yield piece[: size - number * PIECE_BYTES]
+        yield piece[: size - number * MiB]
 
 
 def ask(url: str, what: str, body: bytes | None = None) -> Any:

@@ -23,10 +23,9 @@ from benchmarks import plan, report, rounds, server, spark
 from benchmarks.__main__ import arguments, settings_of
 from benchmarks.measure import Machine, Run, machine
 from benchmarks.plan import Contender, Failed, Measurement
-from benchmarks.results import results
 from benchmarks.rounds import Outcome, Settings
-from benchmarks.server import BUCKET, Server
-from benchmarks.writers import MiB, pieces
+from benchmarks.server import Server
+from benchmarks.writers import BUCKET, MiB, pieces
 from magic_committer.options import Options
 from magic_committer.stores.checksum import of
 from tests.tidy.sources import ROOT
@@ -363,7 +362,7 @@ def test_a_contender_that_cannot_run_is_left_out() -> None:
     assert outcome.failed == [one.peer]
     assert one.peer not in {run.contender for run in outcome.runs}
     assert f"  {one.peer} is left out: it is broken" in said
-    told = results([outcome])
+    told = report.results([outcome])
     assert told["left_out"] == {f"commit-20ms: {one.peer}": "it is broken"}
     assert {row["ratio"] for row in told["measurements"][0]["rows"]} == {None}
 
@@ -374,7 +373,7 @@ def test_a_slow_contender_is_said_to_have_done_less() -> None:
     slow = one.contenders[0].name
     played = PlayedMachine(slow=slow)
     (outcome,) = rounds.measure_all(played, [one], Settings(rounds=1), lambda _: None)
-    (told,) = results([outcome])["measurements"]
+    (told,) = report.results([outcome])["measurements"]
     assert told["rows"][0]["amount"] == 500
     assert f"Each 10,000 files; less, as they are slow: {slow} 500 files." in report.notes(told)
 
@@ -390,20 +389,20 @@ def told_of() -> dict[str, Any]:
         run_of(name, seconds, 1000)
         for name, seconds in ((a, 1.0), (peer, 2.0), (a, 2.0), (a, 1.25), (peer, 2.0))
     ]
-    return results([Outcome(one, runs=runs, load=(1.0, 2.0))])
+    return report.results([Outcome(one, runs=runs, load=(1.0, 2.0))])
 
 
 def test_the_table_has_medians_spreads_and_ratios() -> None:
-    """One row a contender: the median, the spread, the ratio to the peer, CPU, memory, requests.
-    Where a figure is a time, twice the time is half the ratio."""
+    """One row a contender: the median, the ratio to the peer, the spread, CPU, memory. Where a
+    figure is a time, twice the time is half the ratio."""
     (one,) = told_of()["measurements"]
-    heading, ours, peer = report.figures(one)
-    assert heading == ["", "files/s", "(min–max)", "× peer", "CPU ms", "MiB", "requests"]
-    assert ours[1:] == ["800", "500–1,000", "1.60", "1.50", "35.0", "121"]
-    assert peer[1:4] == ["500", "500–500", "1.00"]
+    heading, ours, peer = report.table([one])
+    assert heading == ["", "files/s, 20 ms", "min–max", "CPU ms", "MiB"]
+    assert ours[1:] == ["800 (1.60)", "500–1,000", "1.50", "35.0"]
+    assert peer[1:3] == ["500 (1.00)", "500–500"]
     small = measurement("small-files")
     runs = [run_of(small.contenders[0].name, 2.0), run_of(small.peer, 1.0)]
-    (told,) = results([Outcome(small, runs=runs)])["measurements"]
+    (told,) = report.results([Outcome(small, runs=runs)])["measurements"]
     assert [row["ratio"] for row in told["rows"]] == [0.5, 1.0]
 
 
@@ -421,10 +420,14 @@ def test_sparks_ratios_are_taken_within_rounds() -> None:
     """The ratio to the floor is the median of the rounds' own ratios: a round in which everything
     was slow counts like the others."""
     cases = (spark.FLOOR, spark.OURS, spark.NATIVE)
-    seconds = ((1.0, 1.5, 0.5), (10.0, 11.0, 11.0), (2.0, 2.2, 1.0))
-    runs = [spark.Run(c, s, 2 * s) for turn in seconds for c, s in zip(cases, turn, strict=True)]
-    floor, ours, _ = spark.table(runs).splitlines()[2:]
-    assert floor == "| mapInArrow | 2.00 | 1.00–10.00 | 1.000 | 2.000 | 4.00 | 1.000 |"
-    assert ours == "| write_dataframe | 2.20 | 1.50–11.00 | 1.100 | 2.200 | 4.40 | 1.100 |"
-    alone = spark.table([run for run in runs if run.case == spark.FLOOR])
-    assert alone.endswith("| mapInArrow | 2.00 | 1.00–10.00 | 1.000 | – | 4.00 | 1.000 |")
+    seconds = ((1.0, 10.0, 2.0), (1.5, 11.0, 2.2), (0.5, 11.0, 1.0))
+    found = {c: [(s, 2 * s) for s in of] for c, of in zip(cases, seconds, strict=True)}
+
+    def told(of: dict[str, list[spark.Took]]) -> list[list[str]]:
+        return [[c.strip() for c in row.split("|")][1:-1] for row in spark.table(of).splitlines()]
+
+    floor, ours, _ = told(found)[2:]
+    assert floor == ["mapInArrow", "2.00", "1.00–10.00", "1.000", "2.000", "4.00", "1.000"]
+    assert ours == ["write_dataframe", "2.20", "1.50–11.00", "1.100", "2.200", "4.40", "1.100"]
+    alone = told({spark.FLOOR: found[spark.FLOOR]})
+    assert alone[2] == ["mapInArrow", "2.00", "1.00–10.00", "1.000", "4.00", "1.000"]
