@@ -18,7 +18,7 @@ from magic_committer.cli.output import Column
 from magic_committer.cli.shell import Reach, Shell, command, recursive
 from magic_committer.cli.values import PLACE, age_option, dry_run
 from magic_committer.errors import JobNotFound, JobReport
-from magic_committer.errors.messages import age_words, bytes_words
+from magic_committer.errors.messages import age_words, bytes_words, duration
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance import reports
 from magic_committer.maintenance.ending import Ending
@@ -62,8 +62,10 @@ _ends = options(
     ),
     age_option(
         "--dead-after", None,
-        "How long nothing of the job must have changed: 24h for `recover` of a running job; 1h"
-        " for --adopt and --force. 0 is your word that its driver is dead.",
+        "How long nothing of the job must have changed:"
+        f" {duration(reports.DEAD_AFTER_SECONDS)} for `recover` of a running job;"
+        f" {duration(reports.LEFTOVER_AFTER_SECONDS)} for --adopt and --force."
+        " 0 is your word that its driver is dead.",
     ),
     dry_run,
 )  # fmt: skip

@@ -173,7 +173,7 @@ class FoundJob(Told):
             accept, leave_visible: as for `magic_committer.recover`.
             adopt: True: you promise that the JVM of a Hadoop job is dead. It is adopted first.
             dead_after: as for `magic_committer.recover`; for a Hadoop job as for
-                `magic_committer.adopt`. None (default): 24 hours; for a Hadoop job 1 hour.
+                `magic_committer.adopt`. None (default): as by default there.
 
         Returns:
             The plan. Its row has what would be done in ``would``, and ``unresolved`` keys.

@@ -508,8 +508,8 @@ class OpenUploads:
     ) -> ActionPlan[AbortedUploads]:
         """Plan to abort the uploads that nobody needs: those of jobs that are over or dead, and
         orphans. Uploads of live jobs are never aborted, nor what is younger than ``older_than``
-        of `magic_committer.uploads`, which is 1 hour here if it was not given. Repeatable; so is
-        the run::
+        of `magic_committer.uploads`; if that was not given, than ``leftover_after`` of
+        `magic_committer.cleanup`. Repeatable; so is the run::
 
             >>> plan = mc.uploads("s3://bucket/table", older_than=7 * 86_400).abort(foreign=True)
             >>> plan.question

@@ -190,9 +190,9 @@ def foreach_batch(
     Args:
         dest: ``s3://bucket/prefix``, ``file:///directory``, or another destination of `start`.
         format, partition_by, sort_by, max_records_per_file, writer_options: as `write_dataframe`.
-        query: the name under which batches are counted at the destination, ``[A-Za-z0-9._=-]``, 128
-            characters at most. None (default): the id that Spark gives to the query, the same as
-            long as the checkpoint location is the same. With Spark Connect a name is needed. A name
+        query: the name under which batches are counted at the destination, as for
+            `magic_committer.StreamBatch`. None (default): the id that Spark gives to the query, the
+            same as long as the checkpoint location is. With Spark Connect a name is needed. A name
             belongs to one checkpoint location: a batch of another one, or of a copy, whose number
             is published already ends in `BatchUnsettled` (Spark Connect does not say where the
             checkpoint is: there it is passed over).

@@ -23,9 +23,9 @@ from magic_committer.testing import PatientClock
 from tests.at_once import AtOnce
 from tests.costly import CostlyStore
 from tests.promises.hands import DEST, job_of
-from tests.promises.machine import DAY, HOUR
+from tests.promises.machine import DAY, YOUNG
 
-__all__ = ["DAY", "DEST", "HOUR"]
+__all__ = ["DAY", "DEST", "YOUNG"]
 
 GONE = "0" * 32
 """The UUID of a job that has no record."""
@@ -132,7 +132,7 @@ def pending_job(job_id: str = "j", files: int = 3) -> mc.Job:
 
 
 def planned(
-    age: float = HOUR, *, hadoop: bool = False, sizes: bool = True, progress: Any = no_progress
+    age: float = YOUNG, *, hadoop: bool = False, sizes: bool = True, progress: Any = no_progress
 ) -> Clearing:
     """A run of ``uploads abort`` as it is told to the operator, before the question is answered."""
     runtime = wiring.runtime_for("bucket", S3Options(), progress)

@@ -18,7 +18,7 @@ from magic_committer.testing import MemoryStore, PatientClock, memory_store
 from tests.cli.conftest import Command, contents, forbid
 from tests.cli.shop import GONE, put_pending
 from tests.promises.hands import DEST, raising, visible
-from tests.promises.machine import DAY, FILES, Machine
+from tests.promises.machine import DAY, FILES, YOUNG, Machine
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def test_the_limits_reach_the_cleaning(
     command("cleanup", DEST)
     command(*f"cleanup {DEST} --dead-after 36h --leftover-after 90m --forget-after 2d".split())
     assert seen == [
-        Limits(DAY, 3600, DAY, 30 * DAY, True), Limits(36 * 3600, 5400, 2 * DAY, 30 * DAY, True)
+        Limits(DAY, YOUNG, DAY, 30 * DAY, True), Limits(36 * 3600, 5400, 2 * DAY, 30 * DAY, True)
     ]  # fmt: skip
 
 

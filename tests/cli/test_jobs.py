@@ -21,7 +21,7 @@ from magic_committer.stores.memory import Request
 from tests.cli.conftest import Command, contents, forbid, pasted
 from tests.hadoops import leave_job
 from tests.promises.hands import DEST, committed_task, control, dies_at, job_of, refusing, visible
-from tests.promises.machine import DAY, FILES, HOUR, READS, STATES, Machine
+from tests.promises.machine import DAY, FILES, READS, STATES, Machine
 
 RELEASES = ("3.3.4", "3.4.1")
 VERBS = ("commit", "abort", "recover")
@@ -52,7 +52,7 @@ def test_a_job_in_each_state_is_shown_in_each_format(
     (shown,) = csv.DictReader(io.StringIO(told.out)) if how == "csv" else [orjson.loads(told.out)]
     assert (shown["id"], shown["kind"]) == ("mine", "ours")
     assert (shown["state"], shown["would"]) == (state, found.would)
-    assert abs(float(shown["age"]) - found.age) < HOUR
+    assert abs(float(shown["age"]) - found.age) < 3600
 
 
 def test_a_job_of_a_streaming_query_tells_its_batch(machine: Machine, command: Command) -> None:
@@ -314,7 +314,7 @@ def test_a_way_out_goes_to_the_same_store_and_tells_no_secret(
 ) -> None:
     """A young job is left; profile and endpoint are repeated, but not one with credentials."""
     machine.job("running", job_id="mine")
-    machine.later(5 * HOUR)
+    machine.later(5 * 3600)
     way = ("--profile", "ops", "--endpoint-url", "http://store:9000")
     told = command("job", "recover", DEST, "mine", "--yes", *way)
     assert (told.code, "5 h" in told.err) == (exits.BAD_STATE, True)

@@ -15,7 +15,7 @@ from magic_committer.errors import InvalidRequest, Unanswered
 from magic_committer.stores.base import Attributes
 from magic_committer.stores.memory import Request
 from tests.cli.conftest import forbid
-from tests.cli.shop import DAY, DEST, HOUR, LATER, Shop, pending_job
+from tests.cli.shop import DAY, DEST, LATER, YOUNG, Shop, pending_job
 from tests.promises.hands import At, committed_task, raising, refusing, visible
 
 FILES = {f"t/j-{n}.csv": b"abc" for n in range(3)}
@@ -27,11 +27,11 @@ def test_filters_are_all_met(shop: Shop) -> None:
     pending_job()
     old = shop.store.start_upload("t/x/old.csv", initiator="arn:role/etl/1")
     shop.store.start_upload("t2/x/old.csv")
-    shop.later(2 * HOUR)
+    shop.later(7200)
     shop.store.start_upload("t/new.parquet", initiator="arn:role/web/1")
     told = shop.rows("list", DEST, "--older-than", "90m", "--key-glob", "x/*")
     assert [row["upload_id"] for row in told] == [old]
-    assert 2 * HOUR - 2 <= told[0]["age"] <= 2 * HOUR + 2
+    assert 7198 <= told[0]["age"] <= 7202
     for number, *filters in (
         (5,), (3, "--job", "j"), (1, "--key-glob", "*.parquet"), (1, "--key-glob", "x/*"),
         (0, "--older-than", "3h"),
@@ -81,7 +81,7 @@ def test_sizes_are_told_where_they_are_known(shop: Shop) -> None:
 def test_people_see_what_it_adds_up_to(shop: Shop) -> None:
     """Counts and bytes stand above the table."""
     pending_job()
-    shop.later(HOUR)
+    shop.later(YOUNG)
     shop.store.start_upload("t/a.csv")
     lines = shop.command("uploads", "list", DEST).out.splitlines()
     assert lines[0] == "4 uploads, 9 B: live 3, foreign 1"
@@ -108,16 +108,16 @@ def test_wrong_words_are_told_by_their_codes(shop: Shop, words: str, says: str) 
     """2, and nothing is done: the empty ``--job "$JOB"`` of a script whose variable is not set
     would fit each upload of which no job's id is known."""
     orphans = shop.orphans(1)
-    shop.later(2 * HOUR)
+    shop.later(2 * YOUNG)
     ran = shop.command("uploads", *words.split())
     assert (ran.code, shop.open()) == (2, set(orphans))
     assert says in ran.err
 
 
 def test_orphans_go_when_they_are_old_enough(shop: Shop) -> None:
-    """From an hour on, or as the operator says; of more than ``--max-aborts`` none goes."""
+    """From their age on, or as the operator says; of more than ``--max-aborts`` none goes."""
     young = set(shop.orphans(25))
-    shop.later(HOUR / 2)
+    shop.later(YOUNG / 2)
     assert shop.abort().code == 0
     shown = shop.rows("abort", DEST, "--older-than", "20m", "--dry-run")
     assert {row["upload_id"] for row in shown} == young == shop.open()
@@ -133,7 +133,7 @@ def test_orphans_go_when_they_are_old_enough(shop: Shop) -> None:
 def test_an_interrupted_abort_goes_on_where_it_was(shop: Shop) -> None:
     """Whatever ends it, the same command does the rest, and tells only of the rest."""
     orphans, number = shop.orphans(40), count()
-    shop.later(2 * HOUR)
+    shop.later(2 * YOUNG)
     shop.store.before = raising(
         lambda r: r.verb == "abort_upload" and next(number) > 6, KeyboardInterrupt
     )
@@ -148,7 +148,7 @@ def test_an_interrupted_abort_goes_on_where_it_was(shop: Shop) -> None:
 def test_what_fails_is_left_and_told(shop: Shop) -> None:
     """An abort without an answer does not stop the others; exit code 46; the next run does it."""
     unlucky = min(shop.orphans(12))
-    shop.later(2 * HOUR)
+    shop.later(2 * YOUNG)
     shop.store.before = raising(
         lambda r: (r.verb, r.upload_id) == ("abort_upload", unlucky), Unanswered("no answer")
     )
@@ -164,7 +164,7 @@ def test_what_fails_is_left_and_told(shop: Shop) -> None:
 def test_an_abort_is_believed_when_its_parts_are_gone(shop: Shop, deaf: int, action: str) -> None:
     """Parts in flight outlive an abort: it is sent again; what stays is told, exit code 46."""
     orphans = shop.orphans(2)
-    shop.later(2 * HOUR)
+    shop.later(2 * YOUNG)
     shop.store.deaf = deaf
     assert set(shop.actions()) == {action}
     assert shop.open() == (set(orphans) if action == "left" else set())
@@ -174,7 +174,7 @@ def test_two_aborts_at_once_do_no_harm(shop: Shop) -> None:
     """Both end well, and each upload went once or was found gone."""
     shop.orphans(30)
     stays = shop.store.start_upload("t/foreign.csv")
-    shop.later(2 * HOUR)
+    shop.later(2 * YOUNG)
     codes: list[int] = []
 
     def another() -> None:
@@ -193,7 +193,7 @@ def test_two_aborts_at_once_do_no_harm(shop: Shop) -> None:
 def test_an_upload_that_began_anew_is_left(shop: Shop) -> None:
     """The age is asked for again right before the abort."""
     orphans = shop.orphans(1)
-    shop.later(2 * HOUR)
+    shop.later(2 * YOUNG)
     shop.store.young = {one.key for one in shop.store.open_uploads()}
     assert (shop.actions(), shop.open()) == (["left"], set(orphans))
 
@@ -267,7 +267,7 @@ def test_the_command_keeps_the_filters(shop: Shop) -> None:
 def test_a_live_job_is_never_touched(shop: Shop) -> None:
     """However the options are, uploads of a job that changed lately stay, and it commits."""
     job = pending_job()
-    shop.later(23 * HOUR)
+    shop.later(DAY - 120)
     assert shop.actions("--older-than", "0", "--foreign", "--hadoop") == []
     assert job.commit().files == 3
 
@@ -363,7 +363,7 @@ def test_others_uploads_beside_a_live_job_stay_until_it_ends(shop: Shop) -> None
     pending_job()
     near = shop.store.start_upload("t/chosen.csv")
     shop.store.start_upload("u/other.csv")
-    shop.later(2 * HOUR)
+    shop.later(2 * YOUNG)
     told = {row["key"]: row["note"] for row in shop.rows("list", "s3://bucket")}
     assert told["t/chosen.csv"].startswith("it may be of job j (running)")
     assert told["u/other.csv"] == ""

@@ -12,7 +12,7 @@ from magic_committer.hadoop.paths import unique_name
 from magic_committer.maintenance.uploads import Places
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.runtime.components import Runtime
-from tests.cli.shop import DAY, DEST, GONE, HOUR, LATER, Shop, put_pending
+from tests.cli.shop import DAY, DEST, GONE, LATER, YOUNG, Shop, put_pending
 from tests.promises.hands import At, failing
 
 OURS = f"t/{unique_name('x.csv', GONE)}"
@@ -105,7 +105,7 @@ def test_of_two_owners_the_one_that_protects_holds(shop: Shop) -> None:
     upload = shop.store.start_upload(key)
     put_pending(shop.store, PLACE.format("g", "a"), key, upload, uuid=GONE)
     copied = shop.store.start_upload(OURS)
-    shop.later(2 * HOUR)
+    shop.later(2 * YOUNG)
     put_pending(shop.store, PLACE.format("h", "a"), OURS, copied)
     assert shop.owners() == {upload: ("live", "live"), copied: ("hadoop", "h")}
     for word in ((), ("--hadoop",)):

@@ -16,7 +16,7 @@ from magic_committer.hadoop.paths import unique_name
 from magic_committer.runtime.components import Progress
 from magic_committer.stores.base import Part
 from magic_committer.stores.memory import Request
-from tests.cli.shop import DAY, DEST, GONE, HOUR, Shop, planned
+from tests.cli.shop import DAY, DEST, GONE, YOUNG, Shop, planned
 from tests.hadoops import RELEASES, leave_job
 from tests.promises.hands import At, Nth, dies_at, visible
 
@@ -24,12 +24,12 @@ from tests.promises.hands import At, Nth, dies_at, visible
 def test_what_grew_old_while_the_operator_thought_is_not_aborted(shop: Shop) -> None:
     """The answer was for what was counted: another upload that is old enough by now stays."""
     (shown,) = shop.orphans(1)
-    shop.later(HOUR / 2)
+    shop.later(YOUNG / 2)
     younger = shop.store.start_upload(f"t/{unique_name('a.csv', GONE)}")
-    shop.later(HOUR / 2 + 60)
+    shop.later(YOUNG / 2 + 60)
     plan = planned()
     assert plan.chosen.total() == 1
-    shop.later(HOUR)
+    shop.later(YOUNG)
     told = [(cleared.action, cleared.found.upload_id) for cleared in plan.run()]
     assert (told, shop.open()) == ([("aborted", shown)], {younger})
 
@@ -179,7 +179,7 @@ def test_a_listing_that_lags_behind_costs_no_object(
         f.write(b"1")
     job.commit()
     shop.store.lags = True
-    shop.later(3 * HOUR)
+    shop.later(3 * YOUNG)
     assert shop.actions(*sizes) == ["gone"]
     assert shop.store.requests["abort_upload"] == 0
     assert list(visible(shop.store).values()) == [b"1"]

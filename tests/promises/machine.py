@@ -10,6 +10,7 @@ from typing import Any
 
 import magic_committer as mc
 from magic_committer.commit.register import GRAIN_SECONDS
+from magic_committer.maintenance.reports import LEFTOVER_AFTER_SECONDS
 from magic_committer.options import Mode
 from magic_committer.runtime.components import Runtime
 from magic_committer.runtime.threads import ThreadPool
@@ -17,8 +18,9 @@ from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
 from tests.promises.hands import DEST, Crash, committed_task, control, dies_at, killed
 
-HOUR = 3600.0
-DAY = 24 * HOUR
+DAY = 86_400.0
+YOUNG = LEFTOVER_AFTER_SECONDS
+"""What is younger stays."""
 READS = {"get", "head", "list", "list_parts", "list_uploads"}
 FILES = {"t/1.csv": b"1", "t/2.csv": b"22"}
 

@@ -22,7 +22,7 @@ from tests.promises.hands import (
     refusing,
     visible,
 )
-from tests.promises.machine import HOUR, Machine
+from tests.promises.machine import YOUNG, Machine
 
 Step = Callable[[], object]
 End = Callable[[MemoryStore, object], None]
@@ -131,7 +131,7 @@ def drop(s3: MemoryStore, *keys: str) -> None:
 def rival(machine: Machine) -> Step:
     """Another job lives, or looks so."""
     job("1.csv", mode="replace")
-    machine.later(HOUR)
+    machine.later(YOUNG)
     return lambda: mc.start(DEST, mode="replace")
 
 
@@ -233,7 +233,7 @@ def adopted_twice(machine: Machine) -> Step:
 def adoption_unclear(machine: Machine) -> Step:
     """The record's creation gets no clear answer."""
     hadoops(machine)
-    machine.later(HOUR)
+    machine.later(YOUNG)
     then = lambda: mc.adopt(DEST, "hadoops")  # noqa: E731
     return on_a_store_that(machine, "put *hadoops/_job.json", SILENT, then)
 
@@ -256,14 +256,14 @@ def litter(machine: Machine) -> Step:
     """What looks like a Hadoop job is what one of ours left."""
     uuid = "0" * 32
     machine.s3.put_object(f"t/__magic_job-{uuid}/x", metadata={JOB_METADATA: uuid})
-    machine.later(2 * HOUR)
+    machine.later(2 * YOUNG)
     return lambda: mc.adopt(DEST, uuid)
 
 
 def unreadable_rival(machine: Machine) -> Step:
     """A job that would replace data meets another one whose record is cut short."""
     machine.s3.put_object(record_of(mc.start(DEST)), b"{}")
-    machine.later(2 * HOUR)
+    machine.later(2 * YOUNG)
     return lambda: mc.start(DEST, mode="overwrite")
 
 
@@ -300,7 +300,7 @@ SITUATIONS = {
     "record gone": Situation(record_gone, (unchanged,)),
     "unreadable rival": Situation(unreadable_rival, (unchanged,)),
     "young and unreadable": Situation(young_unreadable, (tidy,)),
-    "nothing to give up": Situation(nothing_to_give_up, (tidy,), later=2 * HOUR),
+    "nothing to give up": Situation(nothing_to_give_up, (tidy,), later=2 * YOUNG),
     "young Hadoop job": Situation(
         lambda m: partial(mc.adopt, DEST, hadoops(m).id), (running,), as_commands=(shows(*HADOOPS),)
     ),

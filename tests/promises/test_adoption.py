@@ -12,6 +12,7 @@ import magic_committer as mc
 from magic_committer.commit import probe
 from magic_committer.commit.register import DIAGNOSTIC_UUID
 from magic_committer.errors import Unanswered
+from magic_committer.errors.messages import age_words
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock, memory_store
@@ -31,7 +32,7 @@ from tests.promises.hands import (
     remains,
     visible,
 )
-from tests.promises.machine import DAY, HOUR, deaths
+from tests.promises.machine import DAY, YOUNG, deaths
 from tests.promises.situations import contents
 
 CASES = ("magic", "empty-file-and-no-file", "names", "multipart")
@@ -186,7 +187,7 @@ def test_what_a_jvm_writes_keeps_its_adopted_job_young(
     adopted(hadoops)
     clock.ahead += 2 * DAY
     s3.put_object(f"{hadoops.directory}late")
-    clock.ahead += HOUR
+    clock.ahead += YOUNG
     raises(mc.JobTooYoung, mc.recover, DEST, "hadoops")
     assert mc.cleanup(DEST).recovered == ()
     clock.ahead += 2 * DAY
@@ -228,11 +229,11 @@ def test_a_job_that_has_just_changed_is_not_adopted(
 ) -> None:
     """What a JVM sent last may land late; nor is an unknown id, or a job that has a record."""
     leave_job(s3, release)
-    clock.ahead += HOUR / 2
+    clock.ahead += YOUNG / 2
     before = contents(s3)
-    raises(mc.JobTooYoung, mc.adopt, DEST, "hadoops", match="30 min")
+    raises(mc.JobTooYoung, mc.adopt, DEST, "hadoops", match=age_words(YOUNG / 2))
     raises(mc.JobNotFound, mc.adopt, DEST, "hadoop", dead_after=0)
-    clock.ahead += HOUR
+    clock.ahead += YOUNG
     assert mc.adopt(DEST, "hadoops", dry_run=True).tasks == 2
     assert contents(s3) == before
     assert mc.adopt(DEST, "hadoops").uuid
@@ -472,7 +473,7 @@ def test_a_job_that_its_marker_names_is_only_swept(
     elif end == "recover":
         assert mc.recover(DEST, "hadoops").outcome == "committed"
     else:
-        clock.ahead += 2 * HOUR
+        clock.ahead += 2 * YOUNG
         assert [one.outcome for one in mc.cleanup(DEST).recovered] == ["committed"]
     assert s3.body("t/_SUCCESS") == body
     assert remains(s3) == (hadoops.files, [], ["_job.json"])

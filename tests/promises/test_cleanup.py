@@ -38,7 +38,7 @@ from tests.promises.hands import (
     visible,
     write,
 )
-from tests.promises.machine import DAY, ENDS, FILES, HOUR, READS, STATES, Machine, deaths
+from tests.promises.machine import DAY, ENDS, FILES, READS, STATES, YOUNG, Machine, deaths
 from tests.promises.situations import contents
 from tests.tree_bucket import jobs_of_renames
 
@@ -119,7 +119,7 @@ def _same_without_doing(s3: MemoryStore) -> None:
     assert contents(s3) == before
 
 
-def test_uploads_of_jobs_that_are_over_go_by_name_after_an_hour(machine: Machine) -> None:
+def test_uploads_of_jobs_that_are_over_go_by_name_when_they_are_old(machine: Machine) -> None:
     """I4: what a task created after the sweep of its job is found by its name."""
     s3 = machine.s3
     with mc.write(DEST) as gone:
@@ -130,7 +130,7 @@ def test_uploads_of_jobs_that_are_over_go_by_name_after_an_hour(machine: Machine
         s3.start_upload(f"t/dt=1/late-mcj{uuid}.csv")
     report = mc.cleanup(DEST)
     assert (report.uploads_aborted, report.uploads_left) == (0, 2)
-    machine.later(HOUR)
+    machine.later(YOUNG)
     _same_without_doing(s3)
     assert mc.cleanup(DEST).uploads_aborted == 2
     assert remains(s3)[:2] == ({"t/a.csv": b"1"}, [])
@@ -152,7 +152,7 @@ def test_an_upload_without_an_age_is_left(machine: Machine) -> None:
     s3.start_upload(f"t/late-mcj{closed.uuid}.csv")
     unknown = f"t/late-mcj{'cd' * 16}.csv"
     s3.start_upload(unknown)
-    machine.later(2 * HOUR)
+    machine.later(2 * YOUNG)
     s3.after = undated
     report = mc.cleanup(DEST)
     assert (report.uploads_aborted, report.uploads_left) == (1, 1)
@@ -164,12 +164,12 @@ def test_a_live_job_of_a_directory_above_keeps_its_uploads(machine: Machine) -> 
     """I6: its record is looked for there; where that is forbidden the upload stays."""
     above = mc.start("s3://bucket/")
     file = killed(above, "1", "t/dt=1/slow.csv", unique=True)
-    machine.later(5 * HOUR)
+    machine.later(5 * YOUNG)
     report = mc.cleanup(DEST)
     assert (report.uploads_aborted, report.uploads_left) == (0, 0)
     mc.abort("s3://bucket/", above.id)
     machine.s3.start_upload(f"t/dt=1/slow-mcj{above.uuid}.csv")
-    machine.later(5 * HOUR)
+    machine.later(5 * YOUNG)
     failing(machine.s3, "list", "__magic", PermissionDenied("no"))
     report = mc.cleanup(DEST)
     assert (report.uploads_aborted, report.uploads_left) == (0, 1)
@@ -190,7 +190,7 @@ def test_a_listing_that_lags_behind_costs_no_object(job_id: str | None) -> None:
             write(task, unique=True)
         job.commit()
         s3.lags = True
-        clock.ahead += 3 * HOUR
+        clock.ahead += 3 * YOUNG
         looks = noted(s3, "list_parts")
         for dry_run in (True, False):
             report = mc.cleanup(DEST, dry_run=dry_run)
@@ -212,7 +212,7 @@ def test_litter_that_names_what_was_completed_costs_no_object() -> None:
         job.commit()
         s3.put_object(key, body, metadata=metadata)
         s3.put_object("t/b.csv", b"a later job's")
-        clock.ahead += 3 * HOUR
+        clock.ahead += 3 * YOUNG
         report = mc.cleanup(DEST)
         assert (report.objects_deleted, report.uploads_aborted, report.errors) == (1, 0, ())
         assert s3.requests["abort_upload"] == 0
@@ -220,7 +220,7 @@ def test_litter_that_names_what_was_completed_costs_no_object() -> None:
 
 
 def test_litter_goes_by_its_token_with_the_uploads_that_it_names(machine: Machine) -> None:
-    """I4: a zombie's pendingset goes an hour later, with its uploads that are still open."""
+    """I4: a zombie's pendingset goes when it is old, with its uploads that are still open."""
     s3 = machine.s3
     job = mc.start(DEST, track="memory", accept="results")
     zombie = job.task("2")
@@ -235,7 +235,7 @@ def test_litter_goes_by_its_token_with_the_uploads_that_it_names(machine: Machin
     _open_again(s3, doomed.key, doomed.upload_id)
     aborts = noted(s3, "abort_upload")
     assert mc.cleanup(DEST).objects_deleted == 0
-    machine.later(HOUR)
+    machine.later(YOUNG)
     _same_without_doing(s3)
     report = mc.cleanup(DEST)
     assert (report.objects_deleted, report.uploads_aborted, report.errors) == (2, 1, ())
@@ -253,16 +253,16 @@ def _open_again(s3: MemoryStore, key: str, upload_id: str) -> None:
 
 
 def test_litter_that_is_written_anew_while_a_cleanup_looks_is_young(machine: Machine) -> None:
-    """It is left for another hour, as is all that a process may still be writing."""
+    """It is left until it is old again, as is all that a process may still be writing."""
     s3 = machine.s3
     job = machine.job("closed")
     key, metadata = f"t/__magic_job-{job.id}/late", {JOB_METADATA: job.uuid}
     s3.put_object(key, b"1", metadata=metadata)
-    machine.later(HOUR)
+    machine.later(YOUNG)
     with At(s3, f"head {key}", lambda: s3.put_object(key, b"2", metadata=metadata)):
         assert mc.cleanup(DEST).objects_deleted == 0
     assert s3.body(key) == b"2"
-    machine.later(HOUR)
+    machine.later(YOUNG)
     assert mc.cleanup(DEST).objects_deleted == 1
 
 
@@ -272,7 +272,7 @@ def test_litter_of_another_run_than_the_closed_ones_stays(machine: Machine) -> N
     key = f"t/__magic_job-{job.id}/late"
     machine.s3.put_object(key, metadata={JOB_METADATA: "0" * 32})
     machine.s3.put_object(f"{key}-own", metadata={JOB_METADATA: job.uuid})
-    machine.later(HOUR)
+    machine.later(YOUNG)
     assert mc.cleanup(DEST).objects_deleted == 1
     assert key in machine.s3.keys()
     machine.s3.delete_object(record_of(job))  # without the record it is old enough
@@ -287,7 +287,7 @@ def test_a_record_that_is_there_again_keeps_its_jobs_objects(machine: Machine) -
     (stored,) = [key for key in control(s3) if key.endswith(".pendingset")]
     body, metadata = s3.body(record), s3.attributes(record).metadata
     s3.delete_object(record)
-    machine.later(HOUR)
+    machine.later(YOUNG)
     with At(s3, f"head {stored}", lambda: s3.put_object(record, body, metadata=metadata)):
         assert mc.cleanup(DEST).objects_deleted == 0
     assert job.commit().files == 1
@@ -335,7 +335,7 @@ def test_a_cleanup_that_crashed_at_any_request_is_done_by_the_next() -> None:
         s3.put_object(plan, b"{}", metadata={JOB_METADATA: job.uuid})
         machine.later(2 * DAY)
         dies(lambda: mc.cleanup(DEST))
-        machine.later(HOUR)  # what the dead one has decided looks young until then
+        machine.later(YOUNG)  # what the dead one has decided looks young until then
         assert mc.cleanup(DEST).errors == ()
         assert remains(s3) == (FILES, [], ["_job.json", "_job.json"])
 

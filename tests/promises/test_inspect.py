@@ -8,13 +8,13 @@ import magic_committer as mc
 from magic_committer.maintenance.inspect import Listing, measure, with_token
 from magic_committer.protocol.record import JOB_METADATA
 from tests.promises.hands import DEST, At, one_file, raising, write
-from tests.promises.machine import DAY, HOUR, Machine
+from tests.promises.machine import DAY, YOUNG, Machine
 
 
 def test_inspect_tells_what_is_pending_and_whose(machine: Machine) -> None:
     """What cannot be read is reported, not raised; streams are no jobs."""
     running = machine.job("running", job_id="run")
-    machine.later(HOUR)
+    machine.later(YOUNG)
     with running.task("9") as task:
         write(task, "x.csv", b"12345")
         machine.later(60)

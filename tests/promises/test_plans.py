@@ -13,7 +13,7 @@ from magic_committer.cli.main import run
 from magic_committer.hadoop.paths import unique_name
 from tests.hadoops import complete, leave_job
 from tests.promises.hands import DEST, raises, raising, visible
-from tests.promises.machine import DAY, FILES, HOUR, READS, STATES, Machine, matching
+from tests.promises.machine import DAY, FILES, READS, STATES, YOUNG, Machine, matching
 from tests.promises.situations import contents
 
 VERBS = ("commit", "abort", "recover")
@@ -129,7 +129,7 @@ def test_open_uploads_are_looked_at_and_aborted_by_plan(
     done = plan.run()
     assert (done.aborted, done.gone, done.left, done.stays) == (3, 0, 0, ())
     assert {one.upload_id for one in machine.s3.open_uploads()} == {foreign, later}
-    assert mc.uploads(DEST, older_than=HOUR).abort(foreign=True).run().aborted == 2
+    assert mc.uploads(DEST, older_than=YOUNG).abort(foreign=True).run().aborted == 2
 
 
 @pytest.mark.parametrize(

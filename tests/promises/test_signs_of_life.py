@@ -17,7 +17,7 @@ from magic_committer.runtime import wiring
 from magic_committer.runtime.threads import ThreadPool
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import DEST, At, control, fitting, unanswered, visible
-from tests.promises.machine import DAY, HOUR, STATES, Machine, left
+from tests.promises.machine import DAY, STATES, YOUNG, Machine, left
 
 
 class Ticker(ThreadPool):
@@ -53,7 +53,7 @@ def test_a_sign_of_life_keeps_a_long_job_alive(machine: Machine, ticker: Ticker)
         machine.later(2 * DAY)
         assert ticker.tick() == [True]
         assert ticker.seconds == [ALIVE_SECONDS]
-        machine.later(HOUR)
+        machine.later(YOUNG)
         assert mc.cleanup(DEST).jobs_left == 1
         (found,) = mc.inspect(DEST)
         assert found.pid > 0

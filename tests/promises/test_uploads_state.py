@@ -46,7 +46,7 @@ from tests.promises.hands import (
     visible,
     write,
 )
-from tests.promises.machine import HOUR, Machine, matching
+from tests.promises.machine import YOUNG, Machine, matching
 
 DENIED = mc.PermissionDenied("s3:… is not allowed", status=403)
 ALL = {"t/a.csv": b"1", "t/b.csv": b"22"}
@@ -221,7 +221,7 @@ def test_cleanup_believes_an_abort_when_the_parts_are_gone(machine: Machine, tim
     s3 = machine.s3
     deaf(s3, times)
     s3.start_upload(f"t/{unique_name('x.csv', 'f' * 32)}")
-    machine.later(5 * HOUR)
+    machine.later(5 * YOUNG)
     report = mc.cleanup(DEST)
     if times == 1:
         assert (report.uploads_aborted, report.uploads_left, report.errors) == (1, 0, ())
@@ -238,7 +238,7 @@ def test_litter_that_names_an_upload_stays_until_the_upload_is_gone(machine: Mac
     job_of({"users-name.csv": b"1"}, track="memory", accept="results")
     (upload,) = s3.open_uploads()
     s3.delete_object(*matching(s3, "*_job.json"))
-    machine.later(5 * HOUR)
+    machine.later(5 * YOUNG)
     report = mc.cleanup(DEST)
     assert (report.objects_deleted, report.uploads_aborted) == (0, 0)
     assert upload.upload_id in report.errors[0]

@@ -302,15 +302,18 @@ def test_a_control_key_over_1024_bytes_is_refused() -> None:
         raises(PathError, paths.parse_magic_path, f"s3://b/{job.base('a')}{name}", match="1024")
 
 
+LONG = "x" * (paths.ID_CHARS_MAX + 1)
+
+
 @pytest.mark.parametrize(
     "value",
-    ["", ".", "..", "a/b", "a b", "ü", "x" * 129, "a\n", "__base", "__magic", "__magic_job-1"],
+    ["", ".", "..", "a/b", "a b", "ü", LONG, "a\n", "__base", "__magic", "__magic_job-1"],
 )
 def test_an_id_that_would_move_a_key_is_refused(value: str) -> None:
     """Ids are one plain element; those that mean something in a path are not ids."""
     raises(PathError, paths.check_id, "attempt", value, match="attempt")
     raises(PathError, JobPaths, Destination("b", ""), value)
-    for plain in ("1", "a_0", "x" * 128, "a.b=c-d", "-", "_", "..."):
+    for plain in ("1", "a_0", "x" * paths.ID_CHARS_MAX, "a.b=c-d", "-", "_", "..."):
         assert paths.check_id("task", plain) == plain
 
 
