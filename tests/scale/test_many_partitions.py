@@ -18,7 +18,7 @@ import pytest
 from benchmarks import server
 from benchmarks.child import forget_peak, peak
 from benchmarks.spark import session
-from benchmarks.writers import environment
+from benchmarks.writers import BUCKET, environment
 from magic_committer.spark import write_dataframe
 from magic_committer.stores import checksum
 from tests.nightly import most
@@ -64,7 +64,7 @@ def test_each_partition_with_rows_becomes_its_file_and_nothing_is_left(
         "id", f"explode(slice(sequence(0, {ROWS}), 1, {ROWS})) AS n"
     )
     lines, before = numbers.selectExpr("concat(id, ' ', n) AS line"), forget_peak()
-    report = write_dataframe(lines, f"s3://{server.BUCKET}/many", "text", mode="append")
+    report = write_dataframe(lines, f"s3://{BUCKET}/many", "text", mode="append")
     grown, facts = peak() - before, there.facts(named=2 * PARTITIONS + 1000)
     written = {
         f"many/part-{number:05d}-mcj{report.uuid}.txt": text

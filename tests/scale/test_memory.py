@@ -12,6 +12,7 @@ import pytest
 
 import magic_committer as mc
 from benchmarks import server
+from benchmarks.writers import BUCKET
 from magic_committer.committers.magic import Attempt
 from magic_committer.protocol.record import TaskCommit
 from magic_committer.upload import UploadStream
@@ -39,7 +40,7 @@ def s3() -> Iterator[mc.S3Options]:
 
 
 def started(s3: mc.S3Options) -> mc.Job:
-    return mc.start(f"s3://{server.BUCKET}/t", track="memory", accept="results", s3=s3)
+    return mc.start(f"s3://{BUCKET}/t", track="memory", accept="results", s3=s3)
 
 
 def commit_peak(s3: mc.S3Options, tasks: int) -> int:
