@@ -21,10 +21,11 @@ demo:  ## Run a Spark job on real flights against an S3 server of its own; needs
 quick: venv  ## Run the tests that a change breaks first (under 2 minutes)
 	@$(BIN)/python -m ruff check --quiet . && $(BIN)/python -m mypy && $(BIN)/python -m tools.suites unit contract
 
-test: venv  ## Run the tests that hold the rules, and a minute of schedules (under 8 minutes)
+test: venv  ## Run the tests that hold the rules, and a minute of schedules (six minutes)
 	@$(BIN)/python -m tools.suites test
 
 nightly: venv  ## Run every suite, whole: of what CI tries a sample, all (some hours)
+	@$(PYTHON) -m tools.venv engines
 	@$(BIN)/python -m tools.suites nightly
 
 check: venv  ## Lint, formatting, types and the house rules

@@ -1,11 +1,12 @@
-"""What all suites share: the seed, of which everything comes that is drawn by chance in a test; and
-how much of tests with many parameters is run."""
+"""What all suites share: the seed, of which everything comes that is drawn by chance in a test; how
+much of tests with many parameters is run; and why tests were not run."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 import random
+from collections import Counter
 
 import pytest
 
@@ -33,6 +34,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     }
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say why tests were skipped: what a machine lacks is told."""
+    skipped = terminalreporter.stats.get("skipped", ())
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"not run: {count}: {reason}")
 
 
 def _place(item: pytest.Item) -> bytes:

@@ -10,8 +10,8 @@ metadata. If the record that would tell cannot be looked for, the upload stays.
 
 Where no listing shows what is open (docs/stores.md), a cleanup says so and gives no all-clear.
 
-An upload of a job that is over can never be published. It is left until ``leftover_after`` all the same,
-and for ever if its age is not known: another program may be copying a file with the same name.
+An upload of a job that is over can never be published. It is left until ``leftover_after`` all the
+same, and for ever if its age is not known: another program may be copying a file of that name.
 """
 
 from __future__ import annotations

@@ -269,7 +269,7 @@ def test_a_stage_that_runs_again_is_seen_once(
     @udf(returnType="long", useArrow=False)
     def meets(row: int) -> int:
         if attempt_number() > 0:
-            gate.wait("killed")  # a twin must not win: blocks would be on one executor only
+            gate.notes("ran", 1)  # a twin must not win: blocks would be on one executor only
         note("shuffled")
         return row
 

@@ -1,4 +1,5 @@
-"""Over days, with keys that are refreshed and a machine that sleeps, requests are let in."""
+"""Over days, with keys that are refreshed and a machine that sleeps, requests are let in; and where
+keys come from, and that they end, is as the SDK says."""
 
 from __future__ import annotations
 
@@ -16,10 +17,11 @@ import botocore.auth
 import botocore.credentials
 import pytest
 
+from magic_committer.errors import MagicError, OptionError
 from magic_committer.stores.base import Written, many_of
 from magic_committer.stores.s3 import S3Store
 from tests.servers import Asked, HurriedClock, Reply, error, scripted_server
-from tests.transport.lab import COMPLETED, PUT, at_once, complete, way_to
+from tests.transport.lab import COMPLETED, PUT, Lab, at_once, complete, way_to
 
 MIDNIGHT = datetime(2026, 11, 23, tzinfo=UTC)
 MINUTE, LIFE = timedelta(minutes=1), timedelta(hours=1)
@@ -129,3 +131,40 @@ def test_a_machine_that_slept_signs_anew(
         assert store.put("k", b"x").attempts == 2
     assert [day for _, day in world.used] == ["20261122", "20261123"]
     assert len({key for key, _ in world.used}) == 2
+
+
+NOBODY: dict[str, Any] = {"access_key": None, "secret_key": None}
+
+
+@pytest.fixture
+def keys(no_credentials: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Variables have keys; the home directory."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAENVIRONMENT00")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    return no_credentials.parent.parent
+
+
+@pytest.mark.parametrize("named", ["AWS_PROFILE", "AWS_DEFAULT_PROFILE"])
+def test_a_profile_that_is_nowhere_is_an_error(lab: Lab, keys: Path, named: str) -> None:
+    """Also where variables have keys: they may be another account's."""
+    lab.patch.setenv(named, "elsewhere")
+    with pytest.raises(OptionError, match="elsewhere"):
+        lab.make(**NOBODY)
+
+
+def test_the_configuration_is_found_below_the_home_directory(lab: Lab, keys: Path) -> None:
+    """``~`` in a variable is the home directory, as for the SDK."""
+    (keys / "mine").write_text("[default]\nregion = eu-west-3\n")
+    lab.patch.setenv("AWS_CONFIG_FILE", "~/mine")
+    lab.patch.delenv("AWS_REGION")
+    lab.make(**NOBODY, region=None).put("k", b"x")
+    assert "/eu-west-3/" in lab.asked[-1].headers["authorization"]
+
+
+@pytest.mark.parametrize("until", ["2020-01-01T00:00:00Z", "someday"])
+def test_keys_that_have_expired_sign_nothing(lab: Lab, keys: Path, until: str) -> None:
+    """What `aws configure export-credentials` gives has an end: an error says that it has come."""
+    lab.patch.setenv("AWS_CREDENTIAL_EXPIRATION", until)
+    with pytest.raises(MagicError, match=r"still expired.*AWS_ACCESS_KEY_ID|someday"):
+        lab.make(**NOBODY).put("k", b"x")
+    assert lab.asked == []

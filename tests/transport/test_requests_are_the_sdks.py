@@ -76,8 +76,11 @@ WAYS = [
       for url in (None, OWN, TLS) for style in (None, True)],
     by(anonymous=True, **NOBODY), by(url=OWN, anonymous=True, **NOBODY),
     by(requester_pays=True), by(url=OWN, requester_pays=True), by(user_agent="etl/1.0 (the table)"),
-    by(**NOBODY, AWS_ACCESS_KEY_ID="AKIAENVIRONMENT00", AWS_SECRET_ACCESS_KEY="another secret",
-       AWS_SESSION_TOKEN="environment's/token"),
+    *[by(**NOBODY, AWS_ACCESS_KEY_ID="AKIAENVIRONMENT00", AWS_SECRET_ACCESS_KEY="another secret",
+         **tokens) for tokens in (
+        {"AWS_SESSION_TOKEN": "environment's/token"}, {"AWS_SECURITY_TOKEN": "one"}, {},
+        {"AWS_SESSION_TOKEN": "one", "AWS_SECURITY_TOKEN": "other"},
+        {"AWS_SESSION_TOKEN": "one", "AWS_SECURITY_TOKEN": ""})],
     by(AWS_LAMBDA_FUNCTION_NAME="f", _X_AMZN_TRACE_ID="Root=1-5"),
     by(AWS_REQUEST_CHECKSUM_CALCULATION="x"),
     # Encryption

@@ -157,7 +157,7 @@ def _credentials(options: S3Options, session: Any) -> Callable[[], Credentials]:
     elif session is not None:
         return _asking(session)
     else:
-        token = given.get("AWS_SESSION_TOKEN") or given.get("AWS_SECURITY_TOKEN") or None
+        token = given.get("AWS_SECURITY_TOKEN") or given.get("AWS_SESSION_TOKEN") or None
         key = Credentials(given["AWS_ACCESS_KEY_ID"], given["AWS_SECRET_ACCESS_KEY"], token)
     redact.know(*key)
     return lambda: key
@@ -229,7 +229,8 @@ def credentials_of(session: Any) -> Credentials:
     except (sdk.HTTPClientError, sdk.ConnectionError) as error:
         where = "the service that gives credentials"
         raise NoAnswer(Cause.CONNECT, Sent.NEVER, str(error), where) from None
-    except (sdk.BotoCoreError, sdk.ClientError) as error:
+    except (sdk.BotoCoreError, sdk.ClientError, RuntimeError, ValueError) as error:
+        # The last two are the SDK's, of keys that have expired, and of a time that is none.
         raise NoAnswer(Cause.CREDENTIALS, Sent.NEVER, str(error)) from None
     if frozen is None:
         raise NoAnswer(Cause.CREDENTIALS, Sent.NEVER, "Unable to locate credentials")
