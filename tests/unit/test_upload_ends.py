@@ -177,6 +177,29 @@ def test_a_pool_that_takes_nothing_leaves_nothing() -> None:
     assert set(_unsettled) == before
 
 
+@pytest.mark.parametrize("ran", [False, True])
+def test_an_interruption_at_the_hand_over_leaves_no_upload(ran: bool) -> None:
+    """The pool has taken the Create, and a signal strikes before it has said so: whoever sees the
+    other first aborts the upload."""
+
+    class Struck(LazyPool):
+        taken: Callable[[], Any]
+
+        def submit(self, function: Callable[[], Any], errand: object = None) -> Any:
+            self.taken = function
+            if ran:
+                function()
+            raise KeyboardInterrupt
+
+    world, before = World(pool := Struck()), set(_unsettled)
+    with pytest.raises(KeyboardInterrupt):
+        world.open()
+    if not ran:
+        pool.taken()
+    assert world.store.requests["abort_upload"] == world.store.requests["create_upload"] == 1
+    assert (world.store.open_uploads(), set(_unsettled)) == ((), before)
+
+
 def test_an_interruption_in_a_thread_of_the_pool_is_raised_once() -> None:
     """A part that ended by Ctrl-C in a thread of the pool keeps no abort from its work."""
     world = World(ThreadPool(2))
