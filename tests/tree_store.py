@@ -94,7 +94,7 @@ def die() -> None:
     raise Killed
 
 
-def place(root: Path) -> str:
+def dest(root: Path) -> str:
     """The destination of the jobs below a directory."""
     return (root / "t").as_uri()
 
@@ -119,10 +119,6 @@ def lay_out(root: Path, files: dict[str, bytes]) -> None:
     for name, data in files.items():
         (root / "t" / name).parent.mkdir(parents=True, exist_ok=True)
         (root / "t" / name).write_bytes(data)
-
-
-def dest(root: Path) -> str:
-    return (root / "t").as_uri()
 
 
 def run_job(root: Path, mode: str, committer: str, track: mc.Track = "memory") -> None:
