@@ -28,7 +28,13 @@ from magic_committer.errors import (
 from magic_committer.runtime.components import new_id
 from magic_committer.runtime.threads import ThreadPool
 from magic_committer.stores.trees import dialects
-from magic_committer.stores.trees.base import FileTree, make_directories, of_driver, walk
+from magic_committer.stores.trees.base import (
+    FileTree,
+    make_directories,
+    of_driver,
+    translated,
+    walk,
+)
 from magic_committer.stores.trees.dialects import (  # fmt: skip
     GoogleTree,
     HdfsTree,
@@ -322,6 +328,19 @@ def test_an_error_of_a_driver_is_translated(
 
 
 @pytest.mark.parametrize(
+    ("number", "says"),
+    [
+        (errno.ENOSPC, "Make room on the disk"), (errno.EDQUOT, "Make room within the quota"),
+        (errno.EMFILE, "ulimit -n"), (errno.EXDEV, "Mount nothing inside"),
+    ],
+)  # fmt: skip
+def test_what_a_full_disk_needs_is_said(number: int, says: str) -> None:
+    """Whoever may call again is told what to do before."""
+    told = translated(OSError(number, os.strerror(number)), "open", "file:///t/", "a")
+    assert (says in told.hint, told.code) == (True, errno.errorcode[number])
+
+
+@pytest.mark.parametrize(
     ("raised", "error"),
     [
         (_Answer(503), Unanswered),
@@ -469,6 +488,21 @@ def test_a_disk_that_renames_to_a_free_name_in_no_way_is_told(
     with pytest.raises(NotSupported, match="neither an exclusive rename nor a hard link"):
         tree.rename("a", "b", replace=False)
     assert [e.path for e in tree.list("")] == ["a"]
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_a_file_takes_the_place_only_of_one_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchanges: bool
+) -> None:
+    """Also where the disk cannot exchange two names in one step."""
+    if not exchanges:
+        monkeypatch.setattr("magic_committer.stores.trees.disk.rename_by", lambda *_: False)
+    tree = LocalTree(tmp_path)
+    tree.make("new", None, b"2")
+    raises(NotFound, tree.take_place, "a", "new")
+    tree.make("a", None, b"1")
+    tree.take_place("a", "new")
+    assert (tmp_path / "a").read_bytes() == b"2"
 
 
 @pytest.mark.parametrize("url", ["file:///", "file://host/a", "file:///a/../b", "s3://b/a", "/a"])
