@@ -44,7 +44,7 @@ class TestRun:
     order: tuple[str, ...]
     _: KW_ONLY
     name: str
-    cpu_seconds: int = 150
+    cpu_seconds: int = 300
 
     def done(self, scratch: Path) -> Answer:
         """Do it, in this process."""
