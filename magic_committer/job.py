@@ -210,8 +210,8 @@ class Job:
             1
 
         Args:
-            task: the task's id, the same for all its attempts: ``[A-Za-z0-9._=-]{1,128}``. The
-                number 7 means ``"7"``.
+            task: the task's id, the same for all its attempts, of what ``job_id`` of `start` takes.
+                The number 7 means ``"7"``.
             attempt: a name, unique in the job, for an attempt that several processes share. It
                 needs ``track="s3"``. After an abort the name cannot be used again. None (default):
                 a random name.

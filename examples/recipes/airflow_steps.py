@@ -21,7 +21,7 @@ def start(dest: str, run_id: str) -> dict[str, Any]:
     A job id is used once. If the run is cleared after its job has ended, the
     next id is taken.
     """
-    name = re.sub(r"[^A-Za-z0-9._=-]", "-", run_id)[:100]
+    name = re.sub(r"[^A-Za-z0-9._=-]", "-", run_id)[:64]
     for number in range(RUNS_MAX):
         with contextlib.suppress(mc.JobNotRunning):
             return mc.start(

@@ -439,7 +439,7 @@ PENDINGSET_BYTES_MAX = 32 * 1024**2
 up to 18 times (docs/security.md)."""
 SUCCESS_BYTES_MAX = 4 * 1024**2
 SUCCESS_FILENAMES_MAX = 100
-"""How many names a `_SUCCESS` (Hadoop's SUCCESS_MARKER_FILE_LIMIT) and a `JobReport` list."""
+"""How many names a `_SUCCESS` and a `JobReport` list (Hadoop: SUCCESS_MARKER_FILE_LIMIT, 100)."""
 
 SuccessName = Literal["org.apache.hadoop.fs.s3a.commit.files.SuccessData/1"]
 SUCCESS_NAME: SuccessName = "org.apache.hadoop.fs.s3a.commit.files.SuccessData/1"

@@ -359,7 +359,7 @@ def check_name(name: str, *, uuid: str = "") -> None:
 
 def check_id(kind: str, value: str) -> str:
     """Check an id that becomes an element of keys. Errors call it ``kind``. Raises PathError: it is
-    not 1 to 128 of ``A-Z a-z 0-9 . _ = -``, or it is an element with a special meaning."""
+    not 1 to `ID_CHARS_MAX` of ``A-Z a-z 0-9 . _ = -``, or an element with a special meaning."""
     if not isinstance(value, str) or not _ID.match(value):
         raise PathError(
             f"{kind} {shown(str(value))} cannot be part of a key",

@@ -121,7 +121,7 @@ class FoundJob(Told):
         would: what `recover` would do, in one sentence.
         directory: where the tasks' results are, below the destination.
         adopted: for an adopted Hadoop job: where its pendingsets are, below the destination.
-        missing_keys: the first 100 keys of ``missing``.
+        missing_keys: the first keys of ``missing``.
         query, batch: what a decided job of a streaming query publishes: the query's id, and the
             number of the batch; "" and None for all other jobs.
         checkpoint: for a job of a streaming query: the hash of the query's checkpoint; else "".
@@ -335,7 +335,7 @@ class GivenUp(Told):
             what is visible, as far as that is known.
         why: why the job cannot be undone, in words; "" if it can.
         visible: keys of the job's files that stay and are visible, or may be (the store does not
-            say); the first 100.
+            say); the first ones.
         visible_files: how many such files there are.
         open: with ``dry_run``: how many uploads are open.
         aborted: how many uploads were aborted.
@@ -381,7 +381,7 @@ class CleanupReport(Told):
             week: those of other programs, above all.
         objects_deleted: control objects that a job left behind.
         records_deleted: closed records.
-        did: a line for each thing done, the first 100 of each kind.
+        did: a line for each thing done, the first ones of each kind.
         errors: what failed. A failure did not stop the rest; the next cleanup tries again. Also:
             why uploads may be open that no listing of the store shows.
         unfinished: with ``finish=False``: what `recover` would do with decided jobs that nobody

@@ -156,7 +156,7 @@ def _hash(key: str, upload_id: str = "") -> tuple[int, int]:
 T = TypeVar("T")
 
 ROW_BYTES_MAX = 8 * 1024
-"""Bytes of one line. A key has at most 1,024 bytes, an id 128."""
+"""Bytes of one line. It has room for a key (`KEY_BYTES_MAX`) and ids (`ID_CHARS_MAX`)."""
 
 
 class Rows(Collection[T]):

@@ -30,6 +30,7 @@ __all__ = ["DAY", "DEST", "YOUNG"]
 GONE = "0" * 32
 """The UUID of a job that has no record."""
 LATER = ("--older-than", "1h", "--yes")
+FOREIGN = ("--foreign", *LATER)
 
 
 class Listing(CostlyStore, AtOnce):

@@ -15,7 +15,7 @@ from magic_committer.errors import InvalidRequest, Unanswered
 from magic_committer.stores.base import Attributes
 from magic_committer.stores.memory import Request
 from tests.cli.conftest import forbid
-from tests.cli.shop import DAY, DEST, LATER, YOUNG, Shop, pending_job
+from tests.cli.shop import DAY, DEST, FOREIGN, YOUNG, Shop, pending_job
 from tests.promises.hands import At, committed_task, raising, refusing, visible
 
 FILES = {f"t/j-{n}.csv": b"abc" for n in range(3)}
@@ -367,7 +367,7 @@ def test_others_uploads_beside_a_live_job_stay_until_it_ends(shop: Shop) -> None
     told = {row["key"]: row["note"] for row in shop.rows("list", "s3://bucket")}
     assert told["t/chosen.csv"].startswith("it may be of job j (running)")
     assert told["u/other.csv"] == ""
-    everywhere = ("uploads", "abort", "s3://bucket", "--foreign", *LATER)
+    everywhere = ("uploads", "abort", "s3://bucket", *FOREIGN)
     assert shop.command(*everywhere).code == 0
     assert (near in shop.open(), len(shop.open())) == (True, 4)
     mc.abort(DEST, "j")

@@ -12,7 +12,7 @@ from magic_committer.hadoop.paths import unique_name
 from magic_committer.maintenance.uploads import Places
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.runtime.components import Runtime
-from tests.cli.shop import DAY, DEST, GONE, LATER, YOUNG, Shop, put_pending
+from tests.cli.shop import DAY, DEST, FOREIGN, GONE, LATER, YOUNG, Shop, put_pending
 from tests.promises.hands import At, failing
 
 OURS = f"t/{unique_name('x.csv', GONE)}"
@@ -66,7 +66,7 @@ def test_a_record_that_cannot_be_read_protects_all_below(shop: Shop) -> None:
     shop.later(9 * DAY)
     classes = {upload: one for upload, (one, _) in shop.owners().items()}
     assert classes == {ours: "unknown", chosen: "foreign", named: "unknown"}
-    ran = shop.abort("--foreign", "--hadoop", *LATER)
+    ran = shop.abort("--hadoop", *FOREIGN)
     assert (ran.code, len(shop.open())) == (0, 3)
     assert "Upgrade magic-committer" in ran.err
 
@@ -121,7 +121,7 @@ def test_what_cannot_be_read_of_a_job_may_name_anything(shop: Shop, litter: bool
         put_pending(shop.store, PLACE.format("g", "a"), "t/other.csv", other, uuid=GONE)
     shop.store.put_object(f"{PLACE.format('g', 'b')}/x.pending", b"{")
     shop.later(9 * DAY)
-    ran = shop.abort("--foreign", *LATER)
+    ran = shop.abort(*FOREIGN)
     assert shop.open() == {chosen}
     assert litter or (ran.code, "not all that it names is known" in ran.err) == (0, True)
 

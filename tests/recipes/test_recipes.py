@@ -265,6 +265,7 @@ def test_airflow_steps_publish_all_parts(memory_s3: MemoryStore) -> None:
     assert (files, data(memory_s3)) == (2, PARTS)
     again, _ = airflow_run("manual__1")
     assert [mc.Job.from_dict(job).id for job in (first, again)] == ["manual__1-0", "manual__1-1"]
+    assert airflow_run(f"manual__{'2026' * 99}")[1] == 2  # a name that is no job's id
     failed = airflow_steps.start(TABLE, "manual__2")
     airflow_steps.write_part(failed, DAYS[0])
     for job in (failed, failed, again):

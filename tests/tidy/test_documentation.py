@@ -316,7 +316,7 @@ def test_the_limits_of_the_pages_are_those_of_the_code() -> None:
     given = inspect.signature(inspect.unwrap(magic_committer.cleanup)).parameters
     for name, number, unit in ages:
         assert given[name].default == int(number) * (3600 if unit == "h" else 86_400), name
-    assert (len(constants), len(ages)) == (9, 4)
+    assert (len(constants), len(ages)) == (10, 4)
 
 
 def test_the_readmes_figures_are_those_of_the_documents() -> None:

@@ -235,8 +235,8 @@ def test_a_text_of_another_class_is_written() -> None:
     assert documents.decode_pending(data, "x").extra_data == {"a": "b"}
 
 
-def test_a_success_lists_at_most_100_files() -> None:
-    """The names begin with "/", as Hadoop writes them, and end at Hadoop's limit."""
+def test_a_success_names_the_first_files_only() -> None:
+    """The names begin with "/", as Hadoop writes them, and end at the limit."""
     made = documents.new_success(
         job_id="1", timestamp_ms=0, filenames=(f"t/{i}" for i in range(250))
     )
