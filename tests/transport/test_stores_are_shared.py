@@ -59,7 +59,7 @@ def test_threads_that_connect_at_once_share_a_store(
 
 def test_credentials_that_come_later_are_found(lab: Lab, no_credentials: Path) -> None:
     """A look-up that found none is not kept: a notebook's next cell finds what the user has written
-    meanwhile. So is a change of a variable."""
+    meanwhile. So is a change of a variable, and another home directory."""
     wanted = S3Options(endpoint_url=lab.url, transport=TRANSPORT.get())
     with pytest.raises(PermissionDenied, match="credentials"):
         connect("b", wanted).put("k", b"x")
@@ -71,8 +71,13 @@ def test_credentials_that_come_later_are_found(lab: Lab, no_credentials: Path) -
         patch.setenv("AWS_SECRET_ACCESS_KEY", "s")
         connect("b", wanted).put("k", b"x")
     connect("b", wanted).put("k", b"x")
+    others = no_credentials.parent / "other" / ".aws"
+    others.mkdir(parents=True)
+    (others / "credentials").write_text(no_credentials.read_text().replace("one", "three"))
+    lab.patch.setenv("HOME", str(others.parent))
+    connect("b", wanted).put("k", b"x")
     keys = [asked.headers["authorization"].partition("=")[2] for asked in lab.asked]
-    assert [key.partition("/")[0] for key in keys] == ["one", "two", "one"]
+    assert [key.partition("/")[0] for key in keys] == ["one", "two", "one", "three"]
 
 
 def test_the_endpoint_is_that_of_the_environment_now(lab: Lab) -> None:
