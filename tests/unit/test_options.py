@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import magic_committer as mc
-from magic_committer.options import COMMIT_THREADS_MAX, ConditionalWrites
+from magic_committer.options import COMMIT_THREADS_MAX, SECONDS_FIELDS, ConditionalWrites
 from magic_committer.runtime.threads import THREADS_MAX
 from magic_committer.runtime.wiring import register_store, unregister_store
 from magic_committer.stores.memory import MemoryStore
@@ -45,6 +47,76 @@ def test_more_requests_at_once_than_the_limit_are_refused() -> None:
     """No store takes so many from one client."""
     with pytest.raises(mc.OptionError, match="commit_threads=1025 is not between 1 and 1024"):
         mc.Options(commit_threads=COMMIT_THREADS_MAX + 1)
+
+
+KEY = bytes(range(32))
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"encryption": "AES"}, "encryption='AES' is none of AES256"),
+        ({"kms_key_id": "k"}, "kms_key_id needs encryption='aws:kms'"),
+        ({"kms_key_id": "k", "encryption": "AES256"}, "kms_key_id needs encryption='aws:kms'"),
+        ({"sse_customer_key": KEY}, "sse_customer_key needs encryption='SSE-C'"),
+        ({"sse_customer_key": KEY[:16], "encryption": "SSE-C"}, "has 32 bytes"),
+        ({"access_key": "a"}, "go together"), ({"secret_key": "s"}, "go together"),
+        ({"transport": "curl"}, "transport='curl' is none of"),
+        *[({name: seconds}, f"{name} is above 0")
+          for name in SECONDS_FIELDS for seconds in (0, -1, float("nan"))],
+        ({"retry_attempts_max": 0}, "retry_attempts_max=0 is not between 1 and 100"),
+        ({"connections_max": 4097}, "connections_max=4097 is not between 1 and 4096"),
+        ({"connections_max": True}, "connections_max is a whole number, not True"),
+        ({"connections_max": "64"}, "connections_max is a whole number, not '64'"),
+    ],
+)  # fmt: skip
+def test_how_no_store_can_be_reached_is_refused(given: dict[str, Any], says: str) -> None:
+    """Where the options are made, with the name of the one that is wrong."""
+    with pytest.raises(mc.OptionError, match=re.escape(says)):
+        mc.S3Options(**given)
+
+
+@pytest.mark.parametrize(
+    ("key", "told", "name", "value"),
+    [
+        ("fs.s3a.committer.threads", " 16 ", "commit_threads", 16),
+        ("mapreduce.manifest.committer.io.threads", 16, "commit_threads", 16),
+        *[("fs.s3a.multipart.size", told, "block_bytes", value) for told, value in (
+            ("8388608", 8388608), (8388608, 8388608), ("8192k", 8388608), (" 64M ", 64 * 1024**2),
+            ("1G", 1024**3))],
+        ("fs.s3a.fast.upload.active.blocks", "8", "parts_in_flight", 8),
+        *[("fs.s3a.fast.upload.buffer", told, "buffer", value) for told, value in (
+            ("disk", "disk"), ("array", "memory"), ("bytebuffer", "memory"))],
+        ("fs.s3a.buffer.dir", " /scratch ", "buffer_dir", "/scratch"),
+        ("fs.s3a.create.checksum.algorithm", "crc32c", "checksum", "CRC32C"),
+        ("buffer_bytes_max", 7, "buffer_bytes_max", 7),
+    ],
+)  # fmt: skip
+def test_hadoops_keys_are_read_as_hadoop_reads_them(
+    key: str, told: Any, name: str, value: Any
+) -> None:
+    """And our own names as they are."""
+    assert getattr(mc.Options.from_mapping({key: told}), name) == value
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        ({"fs.s3a.multipart.sice": "8M"}, "unknown option 'fs.s3a.multipart.sice'"),
+        ({"blocks": 1}, "unknown option 'blocks'"),
+        ({"commit_threads": 4, "fs.s3a.committer.threads": "4"}, "'commit_threads' is given twice"),
+        ({"fs.s3a.multipart.size": "8 MB"}, "fs.s3a.multipart.size: '8 MB' is not a size"),
+        ({"fs.s3a.multipart.size": ""}, "fs.s3a.multipart.size: '' is not a size"),
+        ({"fs.s3a.multipart.size": "1M"}, "block_bytes=1048576 is not between"),
+        ({"fs.s3a.committer.threads": "many"}, "'many' is not a number of threads"),
+        ({"fs.s3a.fast.upload.active.blocks": None}, "None is not a number"),
+        ({"fs.s3a.fast.upload.buffer": "bytes"}, "'bytes' is none of disk, array, bytebuffer"),
+    ],
+)
+def test_keys_that_cannot_be_read_are_refused(told: dict[str, Any], says: str) -> None:
+    """With the key and the text as they were given."""
+    with pytest.raises(mc.OptionError, match=re.escape(says)):
+        mc.Options.from_mapping(told)
 
 
 class OneByOne(MemoryStore):
