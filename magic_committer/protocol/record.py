@@ -274,9 +274,6 @@ class JobRecord(OwnDocument, frozen=True):
         """Read ``_job.json``. Raises FormatError: the object is not a record, or a newer version of
         the library wrote it."""
         document = read_document(data, source, RECORD_BYTES_MAX, RECORD_VERSION)
-        terms = document.get("terms")
-        if isinstance(terms, dict) and isinstance(terms.get("exclusive"), bool):
-            del terms["exclusive"]  # of the first records: true only as long as the driver lived
         record = read_fields(cls, document, source)
         if record.batch is not None and record.state is State.RUNNING:
             raise FormatError(source, "batch", "is named, and the job is not decided")

@@ -185,6 +185,26 @@ job.commit(expect=[0])  #> a
 with mc.start(u) as job: job.open("a")  #! Use open\(...\) of a task: `with job.task\(1\)
 with mc.start(u) as job: job.put("a")  #! Use put_file\(path, name\) of a task: `with job.task\(
 mc.write(u, path_style=True)  #! Write s3=magic_committer.S3Options\(path_style=…\)
+mc.write(u, committer=1)  #! committer is a name, not int: 1. Pass committer='magic'
+with mc.write(u, mark_success="yes"): pass  #! mark_success is True or False, not 'yes'
+with w: pass
+with w: pass  #! a job is used once. Call write\(...\) again
+with mc.start(u) as job, job.task(1) as t: t.result  #! is not committed. Leave `with task:`
+with mc.start(u) as job, job.task(1) as t: t.directory()  #! with committer='directory'
+job = mc.start(u, job_id="j", track="memory")
+mc.open_magic(u + "/__magic_job-j/job-j/00/tasks/a_0/__base/x")  #! Start the job with track='s3'
+with w as job: job.open("a", encoding="utf-8")  #! are for text: open it with mode 'w'
+with w as job: job.put_file(7)  #! a path of this machine is text or a Path, not int
+with w as job: job.put_file("none.html")  #! none.html
+f = mc.open(u + "/a", "wb"); f.write(b"1"); f.abort(); f.abort(); assert f.closed  #>
+with w as job: job.filesystem(keep_bytes_max="1")  #! is a number of bytes, not '1'
+with w as job: job.filesystem(keep_bytes_max=-1)  #! there are 0 bytes or more
+with w as job: job.filesystem().open(b"a")  #! a path is text, not bytes
+with w as job: d = job.filesystem(); d.mkdir("d"); d.mkdir("d")  #! File exists
+with w as job: d = job.filesystem(); d.mkdir("d"); d.open("d", "wb")  #! Is a directory
+with w as job: d = job.filesystem(); d.mkdir("d"); d.open("d", "rb")  #! Is a directory
+with w as job: d = job.filesystem(); d.pipe("a", b"1"); d.rmdir("a")  #! Not a directory
+with w as job: d = job.filesystem(); d.cp_file("a", "b")  #! a
 """
 """The mistakes of the same review. ``> a``: what is there after the error, instead of nothing."""
 

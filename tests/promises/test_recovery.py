@@ -18,7 +18,6 @@ from magic_committer.runtime import wiring
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock, memory_store
 from tests.in_memory import Fresh
-from tests.plans import write_plan
 from tests.promises.hands import (
     DEST,
     At,
@@ -213,33 +212,26 @@ def test_a_driver_whose_job_an_operator_has_ended_is_told(
 
 
 OURS = Path(__file__).parents[1] / "golden" / "ours"
-"""What commits of this project wrote of one job `replace`, at `DEST`, with the id ``j``."""
+"""What each version wrote of one job `replace`, at `DEST`, with the id ``j``."""
+VERSIONS = sorted(path.name for path in OURS.iterdir())
 
 
 @pytest.mark.parametrize("state", ["running", "committing", "completed"])
-@pytest.mark.parametrize("commit", sorted(path.name for path in OURS.iterdir()))
-def test_a_job_of_an_earlier_version_is_ended(commit: str, state: str) -> None:
-    """I5: its record and pendingset are read, and it is finished or undone as ours are. (Its plan
-    is laid out anew: no version that was released wrote plans of another form.)"""
-    files = {path.stem: path.read_bytes() for path in (OURS / commit).iterdir()}
-    record, plan = json.loads(files[f"record-{state}"]), json.loads(files["plan"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_job_of_an_earlier_version_is_ended(version: str, state: str) -> None:
+    """I5: its record, plan and pendingset are read, and it is finished or undone as ours are."""
+    files = {path.stem: path.read_bytes() for path in (OURS / version).iterdir()}
+    record = json.loads(files[f"record-{state}"])
     (made,) = json.loads(files["pendingset"])["commits"]
     owner = {JOB_METADATA: record["uuid"]}
-    clock = StillClock()
-    plan |= {"version": 3, "deletes": [[*row, 0.0][:3] for row in plan["deletes"]]}
-    for _, _, modified in plan["deletes"]:  # the first form of a plan named no time
-        clock.time = modified or clock.time
-    with memory_store(clock=clock) as s3:
+    with memory_store(clock=StillClock()) as s3:
         s3.put_object("t/old.csv", b"old")
-        directory = "t/__magic_job-j/"
-        s3.put_object(f"{directory}{plan['sets'][0][0]}", files["pendingset"], metadata=owner)
+        s3.put_object(json.loads(files["result"])["key"], files["pendingset"], metadata=owner)
         if state != "running":
             token = {TOKEN_METADATA: made["extraData"]["magic-committer.token"]}
             s3.put_object(made["destinationKey"], b"1,2", metadata=token)
-            record["plan"]["etag"] = s3.put_object(
-                record["plan"]["key"], write_plan(plan), metadata=owner
-            )
-        s3.put_object(f"{directory}_job.json", json.dumps(record).encode(), metadata=owner)
+            s3.put_object(record["plan"]["key"], files["plan"], metadata=owner)
+        s3.put_object("t/__magic_job-j/_job.json", files[f"record-{state}"], metadata=owner)
         assert len(mc.inspect(DEST)) == 1
         recovery = mc.recover(DEST, "j", dead_after=0)
         assert (recovery.found, recovery.state) == (state, "closed")
@@ -247,19 +239,17 @@ def test_a_job_of_an_earlier_version_is_ended(commit: str, state: str) -> None:
         assert left(s3) == ["_job.json"]
 
 
-def test_what_earlier_versions_hand_on_is_read() -> None:
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_earlier_versions_hand_on_is_read(version: str) -> None:
     """A job and a result as JSON: an option that the version did not know has its default."""
-    results = {
-        path.parent.name: json.loads(path.read_text()) for path in OURS.glob("*/result.json")
-    }
-    for commit, values in results.items():
-        assert mc.TaskCommit.from_dict(values).to_dict() == values, commit
-    values = json.loads((OURS / "470c015" / "job.json").read_text())
-    del values["terms"]["exclusive"], values["options"]["distribute_files_min"]  # went, unreleased
+    result, values = (
+        json.loads((OURS / version / f"{name}.json").read_text()) for name in ("result", "job")
+    )
+    assert mc.TaskCommit.from_dict(result).to_dict() == result
+    del values["options"]["commit_threads"]
     job = mc.Job.from_dict(values)
-    assert job.uuid == results["470c015"]["job_uuid"]
-    assert job._options == mc.Options(commit_threads=32)
-    assert (job.id, job._started.terms.mode) == ("j", "replace")
+    assert (job.uuid, job.id, job._options) == (result["job_uuid"], "j", mc.Options())
+    assert job._started.terms.mode == "replace"
 
 
 def test_a_revert_that_loses_to_the_driver_reverts_all_the_same(s3: MemoryStore) -> None:

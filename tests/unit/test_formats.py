@@ -461,6 +461,9 @@ def test_what_is_too_deep_or_too_large_is_not_written(monkeypatch: pytest.Monkey
         deep = {"a": deep}
     deep_set = replace(pendingset(), iostatistics=deep)
     refused(documents.encode_pendingset, deep_set, match="nested")
+    for number in (2**64, -(2**63) - 1):
+        large = replace(pendingset(), iostatistics={"counters": {"a": number}})
+        refused(documents.encode_pendingset, large, match="beyond 64 bits")
     monkeypatch.setattr(documents, "PENDING_BYTES_MAX", 100)
     refused(documents.encode_pending, pending(), match="100")
 
@@ -491,6 +494,9 @@ def test_the_name_of_the_seal_may_be_a_text() -> None:
     assert documents.decode_pending(orjson.dumps(bare(orjson.loads(sealed))), "x") == value
     forged = sealed.replace(b'"text"', b'"content\\u0053ha256":"","text"')
     refused(documents.decode_pending, forged, "x", match="twice")
+    inner = orjson.dumps({documents.SEAL: "x"} | bare(orjson.loads(sealed)))
+    seal = f',"{documents.SEAL}":"{hashlib.sha256(inner).hexdigest()}"}}'
+    refused(documents.decode_pending, inner[:-1] + seal.encode(), "x", match="stands twice")
 
 
 # Success ------------------------------------------------------------------------------------------

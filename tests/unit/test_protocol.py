@@ -1,4 +1,4 @@
-"""The protocol's pure parts: a query's ledger, sets of names, and which attempt counts."""
+"""The protocol's pure parts: records, a query's ledger, sets of names, and which attempt counts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from magic_committer.protocol.ledger import (
     next_move,
 )
 from magic_committer.protocol.plan import KeySet
-from magic_committer.protocol.record import State, may_take_claim
+from magic_committer.protocol.record import USUAL_TERMS, JobRecord, State, may_take_claim
 from tests.promises.hands import raises
 
 ONE, TWO = "1" * 32, "2" * 32
@@ -77,6 +77,35 @@ def test_a_forged_ledger_is_refused(fields: dict[str, Any], field: str) -> None:
     """The error names the field."""
     caught = raises(FormatError, Ledger.decode, changed(**fields), "t/__magic_stream/_q.json")
     assert caught.field == field
+
+
+RECORD = JobRecord.running(
+    id="j", uuid=ONE, nonce="n", terms=USUAL_TERMS, given_id=True, started=1.0
+)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"version": 2}, "version"),
+        ({"state": "walking"}, "state"),
+        ({"state": "committing"}, "plan"),
+        ({"state": "completed"}, "plan"),
+        ({"state": "reverting"}, "plan"),
+        ({"state": "closed"}, "outcome"),
+        ({"state": "closed", "outcome": "lost"}, "outcome"),
+        ({"outcome": "committed"}, "outcome"),
+        ({"batch": {"query": "q", "number": 7}}, "batch"),
+        ({"terms": ...}, "terms"),
+        ({"more": 1}, "more"),
+    ],
+)
+def test_a_forged_record_is_refused(fields: dict[str, Any], field: str) -> None:
+    """Whatever contradicts its state is refused, too; the error names the field."""
+    document = {**json.loads(RECORD.encode()), **fields}
+    data = json.dumps({k: v for k, v in document.items() if v is not ...}).encode()
+    assert raises(FormatError, JobRecord.decode, data, "_job.json").field == field
+    assert JobRecord.decode(RECORD.encode(), "_job.json") == RECORD
 
 
 def test_a_forged_value_is_shown_harmless_and_cut() -> None:

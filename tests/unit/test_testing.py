@@ -8,6 +8,7 @@ import sys
 from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import magic_committer as mc
 from magic_committer.options import S3Options
@@ -61,6 +62,13 @@ def test_another_bucket_never_leaves_the_process() -> None:
         assert store_for("bucket") is s3
         assert raised_for("production")
     assert isinstance(store_for("production"), S3Store)
+    assert isinstance(store_for("bucket"), S3Store)
+
+
+def test_what_to_do_with_other_buckets_is_one_of_two_words() -> None:
+    """Another word registers nothing."""
+    words: Any = "never"
+    raises(mc.OptionError, memory_store(other_buckets=words).__enter__, match="'never' is none of")
     assert isinstance(store_for("bucket"), S3Store)
 
 
