@@ -86,6 +86,40 @@ def test_a_local_file_is_uploaded_when_it_is_closed(s3: MemoryStore, tmp_path: P
     assert not list(tmp_path.glob("*/*"))
 
 
+@pytest.mark.parametrize("committer", ["magic", "directory"])
+def test_a_local_file_is_a_file(s3: MemoryStore, committer: str) -> None:
+    """It is read, cut and locked by its descriptor, as a library does that a stream refuses."""
+    with mc.write(DEST, committer=committer) as job:
+        with job.local_file("a.csv") as file:
+            file.write(b"1,2\n3,4\n5,6\n")
+            assert (file.readable(), file.seekable(), file.tell()) == (True, True, 12)
+            assert os.fstat(file.fileno()).st_ino == file.path.stat().st_ino
+            file.seek(0)
+            read = bytearray(2)
+            assert (file.readline(), file.read(2), file.readinto(read)) == (b"1,2\n", b"3,", 2)
+            assert (bytes(read), file.read(), file.truncate(8)) == (b"4\n", b"5,6\n", 8)
+        for call in (file.read, file.tell, file.fileno, file.truncate):
+            raises(ValueError, call, match="closed file")
+    assert visible(s3) == {"t/a.csv": b"1,2\n3,4\n"}
+
+
+def test_what_a_task_finds_in_its_directory_is_told(s3: MemoryStore, tmp_path: Path) -> None:
+    """A name that no key can have, a file that is gone, a name that is a directory's: each is an
+    error that says so, and the job goes on with another attempt."""
+    job = start(tmp_path)
+    odd, gone, taken = (job.task(number) for number in "123")
+    (odd.directory() / os.fsdecode(b"\xff")).write_bytes(b"1")
+    raises(mc.PathError, odd.commit, match="is not UTF-8")
+    gone.write_bytes("a", b"1")
+    (gone.directory() / "a").unlink()
+    raises(mc.TaskFailed, gone.commit, match="cannot be found")
+    (taken.directory() / "a").mkdir()
+    raises(mc.UploadFailed, taken.write_bytes, "a", b"1", match="cannot be put into")
+    for task in (odd, gone, taken):
+        task.abort()
+    assert (job.commit(expect=0).files, s3.open_uploads()) == (0, ())
+
+
 def test_a_wrong_name_lists_the_right_ones(s3: MemoryStore) -> None:
     """An unknown committer is refused before anything is sent, with the names that there are."""
     refused = raises(mc.OptionError, mc.start, DEST, committer="directori", match="'directori'")
