@@ -200,6 +200,24 @@ def test_progress_tells_of_each_phase(s3: MemoryStore, caplog: pytest.LogCapture
     assert all(job.id in r.getMessage() for r in lines)
 
 
+def test_a_progress_function_that_raises_ends_no_job(
+    s3: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its first error is logged, and it is not called again."""
+    told: list[mc.Progress] = []
+
+    def broken(step: mc.Progress) -> None:
+        told.append(step)
+        raise RuntimeError("mine")
+
+    with mc.write(DEST, progress=broken) as job:
+        write(job, "1.csv")
+    assert (job.report.outcome, len(told)) == ("committed", 1)
+    (line,) = [one for one in caplog.records if "progress function raised" in one.getMessage()]
+    assert line.exc_info is not None
+    assert line.exc_info[0] is RuntimeError
+
+
 def test_a_copy_says_what_the_job_says(s3: MemoryStore) -> None:
     """Names, terms, options, state and outcome arrive; and a second way changes nothing."""
     options = mc.Options(block_bytes=6 * 1024**2, checksum="CRC32C")

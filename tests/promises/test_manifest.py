@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import io
 import os
+import resource
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import pytest
 
 import magic_committer as mc
 from examples import local_disk
-from magic_committer.committers.manifest import ManifestCommitter, TreeFile
+from magic_committer.committers.manifest import BUFFER_BYTES, ManifestCommitter, TreeFile
 from magic_committer.errors import InvalidRequest
 from magic_committer.stores.trees.disk import LocalTree
 from magic_committer.stores.urls import tree_url
@@ -405,6 +407,27 @@ def test_a_look_makes_nothing(tmp_path: Path) -> None:
         with pytest.raises(mc.PathError, match="on a file system: there are no jobs of Hadoop's"):
             mc.adopt(dest, "job")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("fails", ["write", "close"])
+def test_a_full_disk_ends_the_attempt_and_not_the_job(tmp_path: Path, fails: str) -> None:
+    """The system refuses a file's bytes: no commit without the file; another attempt may."""
+    job = mc.start((tmp_path / "t").as_uri(), committer="manifest")
+    task = job.task("1")
+    file = task.open("large")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        file.write(b"2" * 4000)
+        call = file.close if fails == "close" else partial(file.write, bytes(BUFFER_BYTES))
+        raises(mc.UploadFailed, call, match="large could not be written: .*too large")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    raises(mc.MagicError, task.commit, match="large")
+    with job.task("1") as again:
+        again.write_bytes("small", b"1")
+    job.commit([again.result])
+    assert [path.name for path in (tmp_path / "t").iterdir() if path.name[0] != "_"] == ["small"]
 
 
 COMMITTERS = pytest.mark.parametrize("committer", ["magic", "manifest"])
