@@ -147,6 +147,12 @@ def test_urls_mean_the_open_block(there: There) -> None:
         fs = fsspec.filesystem("magic")
         assert fs.ls(f"magic://{there.bare}", detail=False) == [f"{there.bare}/a"]
         assert (job.filesystem().find(""), deep.filesystem().find("")) == (["a"], ["b"])
+        fs.pipe({f"magic://{there.bare}/{name}": b"3" for name in ("b", "c", "d/e")})
+        fs.mv(f"magic://{there.bare}/b", f"magic://{there.bare}/f")
+        fs.rm([f"magic://{there.bare}/{name}" for name in ("c", "d")], recursive=True)
+        assert fs.find(f"magic://{there.bare}") == [f"{there.bare}/a", f"{there.bare}/f"]
+        fs.rm(f"magic://{there.bare}/f")
+        raises(mc.OptionError, fs.mv, f"{there.bare}/a", f"{there.bare}/deep/a", match="two jobs")
         with there.write(), pytest.raises(mc.OptionError, match="2 open blocks"):
             fs.exists(f"magic://{there.bare}/a") or fs.info(f"magic://{there.bare}/a")
     assert there.data() == {"a": b"1", "deep/b": b"2"}

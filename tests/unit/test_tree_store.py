@@ -18,7 +18,7 @@ from magic_committer.errors import InvalidRequest, NotSupported, PreconditionFai
 from magic_committer.hadoop.paths import waiting_id
 from magic_committer.runtime.threads import ThreadPool
 from magic_committer.stores import tree
-from magic_committer.stores.base import Attributes, Part, objects, uploads
+from magic_committer.stores.base import Attributes, FileSlice, Part, objects, uploads
 from magic_committer.stores.tree import UPLOADS, TreeStore
 from magic_committer.stores.trees import disk
 from magic_committer.stores.trees.dialects import HdfsTree
@@ -228,6 +228,35 @@ def test_a_delete_takes_no_record_that_came_after_it(
     monkeypatch.setattr(store, "_visible", paused)
     store.delete_one(RECORD, if_match=etag)
     assert _body(other, RECORD) == b"other"
+
+
+@pytest.mark.parametrize("code", [errno.EXDEV, errno.EOPNOTSUPP, errno.EIO, 0])
+def test_a_part_is_copied_where_the_kernel_does_not(
+    store: TreeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """Between file systems, and on systems without the call (0), also from the middle on; a disk
+    that fails is an error."""
+    (tmp_path / "whole").write_bytes(b"0123456789")
+    copy = os.copy_file_range
+
+    def half(source: int, target: int, count: int, *at: int) -> int:
+        monkeypatch.setattr(os, "copy_file_range", refused)
+        return copy(source, target, 3, *at)
+
+    def refused(*_: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    if code:
+        monkeypatch.setattr(os, "copy_file_range", half)
+    else:
+        monkeypatch.delattr(os, "copy_file_range")
+    upload = store.create_upload("t/k", attributes=PLAIN).upload_id
+    put = partial(store.put_part, "t/k", upload, 1, FileSlice(str(tmp_path / "whole"), 1, 8))
+    if code == errno.EIO:
+        raises(Unanswered, put)
+        return
+    store.complete_upload("t/k", upload, [put()])
+    assert _body(store, "t/k") == b"12345678"
 
 
 # What lasts ---------------------------------------------------------------------------------------
