@@ -284,6 +284,21 @@ def test_a_dead_job_is_aborted_as_a_whole(shop: Shop) -> None:
     assert visible(shop.store) == {}
 
 
+def test_a_dead_job_that_cannot_be_decided_keeps_its_uploads(shop: Shop) -> None:
+    """Its record may not be written: no upload of it goes, each is told with why, exit code 46."""
+    job = pending_job()
+    shop.later(2 * DAY)
+    forbid(shop.store, "put", words="s3:PutObject is not allowed")
+    ran = shop.abort("--format", "json")
+    assert (ran.code, len(shop.open())) == (46, 3)
+    for row in ran.json()["rows"]:
+        assert row["action"] == "left"
+        assert "its job could not be aborted: " in row["note"]
+        assert "s3:PutObject is not allowed" in row["note"]
+    shop.store.before = None
+    assert job.commit().files == 3
+
+
 @pytest.mark.parametrize(
     ("verbs", "action", "words"),
     [
