@@ -2,7 +2,7 @@
 
 python -m benchmarks                    all: twenty minutes
 python -m benchmarks --quick            the most important, in two minutes
-python -m benchmarks --only streaming   or commit, small, requests; or commit-20ms
+python -m benchmarks --only streaming   or commit, small, requests, disk; or commit-20ms
 python -m benchmarks --write-docs       all, and put it into docs/performance.md
 """
 

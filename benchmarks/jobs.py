@@ -16,7 +16,7 @@ from typing import Any
 from unittest import mock
 
 import magic_committer as mc
-from benchmarks.child import Spec, Step
+from benchmarks.child import Spec, Step, Told
 from benchmarks.writers import BUCKET, Ours, ask
 from magic_committer.stores.base import CreatedUpload, Part
 from magic_committer.stores.s3.client import S3Store
@@ -125,16 +125,15 @@ def published(spec: Spec, root: Path) -> Step:
         for name in those:
             task.write_bytes(name, b"1,2,3\n")
 
-    def step() -> None:
-        report = job.commit([task.commit() for task in tasks])
-        assert report.files == each * TASKS, report
-
-    return step
+    return lambda: {"files": job.commit([task.commit() for task in tasks]).files}
 
 
-def _move(source: Path, target: Path) -> None:
+def _move(source: Path, target: Path) -> Told:
+    moved = 0
     for directory, _, names in os.walk(source):
         place = target / os.path.relpath(directory, source)
         place.mkdir(parents=True, exist_ok=True)
         for name in names:
             shutil.move(os.path.join(directory, name), place / name)
+            moved += 1
+    return {"files": moved}

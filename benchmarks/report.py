@@ -27,8 +27,8 @@ COLUMNS = 80
 LEGEND = (
     "Medians of the rounds. CPU: of the client and its children, for what the figure counts. MiB:"
     " the peak of resident memory above what it was before the clock started, the largest of all"
-    " rounds. Only ratios within one column count. In brackets: the speed as a multiple of that of"
-    " the row with 1.00."
+    " rounds. Only ratios within one column count. In brackets: the speed as a multiple of the"
+    " peer's, which has 1.00."
 )
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
@@ -39,9 +39,6 @@ NOT_MEASURED = (
     "AWS itself: its network, its throttling, and how long it takes for each request.",
     "Reading; more cores; a server on another machine; the memory of a JVM.",
 )
-BUSY = 1.75
-"""From this load for each core on, more than client and server ran. It is looked at before each
-measurement: some contenders run 64 threads."""
 
 
 # Results, as they are kept -----------------------------------------------------------------------
@@ -53,7 +50,10 @@ def results(outcomes: Sequence[Outcome]) -> Result:
     return {
         "machine": _machine(),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
-        "versions": dict(sorted(item for run in runs for item in run.versions.items())),
+        "versions": {
+            name: " / ".join(sorted({run.versions[name] for run in runs if name in run.versions}))
+            for name in sorted({name for run in runs for name in run.versions})
+        },
         "not_measured": list(NOT_MEASURED),
         "measurements": [_measured(one) for one in outcomes if one.runs],
         "left_out": {
@@ -68,7 +68,8 @@ def _machine() -> dict[str, Any]:
     processor = platform.processor() or "unknown"
     with suppress(OSError):  # not Linux: what Python knows will do
         told = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-        processor = told.partition("model name")[2].partition(":")[2].partition("\n")[0].strip()
+        named = told.partition("model name")[2].partition(":")[2].partition("\n")[0].strip()
+        processor = named or processor
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cores": os.cpu_count(), "processor": processor, "memory_gib": round(memory / 2**30, 1),
@@ -128,12 +129,14 @@ def table(members: Sequence[Result]) -> Table:
     if not first["cpu"]:
         sums = [[row["name"], f"{sum(row['requests'].values()):,}"] for row in first["rows"]]
         return [["", "requests"], *sums]
-    alone = ["min–max"] if len(members) == 1 and first["rows"][0]["rounds"] > 1 else []
+    rounds = max(row["rounds"] for row in first["rows"])
+    alone = ["min–max"] if len(members) == 1 and rounds > 1 else []
     units = [f"{first['unit']}, {one['column']}".removesuffix(", ") for one in members]
     rows = [["", *units, *alone, first["cpu"], "MiB"]]
     for row in first["rows"]:
         same = [[r for r in one["rows"] if r["name"] == row["name"]] for one in members]
-        cells = [f"{number(r[0]['figure'])} ({number(r[0]['ratio'])})" if r else "" for r in same]
+        told = [(number(r[0]["figure"]), number(r[0]["ratio"])) if r else ("", "") for r in same]
+        cells = [f"{figure} ({ratio})" if ratio else figure for figure, ratio in told]
         cells += [f"{number(row['least'])}–{number(row['most'])}"] if alone else []
         rows.append([row["name"], *cells, number(row["cpu"]), number(row["grown_mib"])])
     return rows
@@ -150,7 +153,8 @@ def notes(one: Result) -> str:
     if fewer:
         named = ", ".join(f"{row['name']} {_amount(row['amount'], one)}" for row in fewer)
         said = f"Each {_amount(most, one)}; less, as they are slow: {named}."
-    rounds = f"Rounds: {max(row['rounds'] for row in one['rows'])}." if one["cpu"] else ""
+    most_rounds = max(row["rounds"] for row in one["rows"])
+    rounds = f"Rounds: {most_rounds}; the peer: {one['peer']}." if one["cpu"] else ""
     load = f"Load of the machine {one['load'][0]} before, {one['load'][1]} after."
     return " ".join(filter(None, (said, one["note"], rounds, load)))
 
@@ -191,7 +195,7 @@ def block(result: Result) -> str:
     loads = [one["load"][0] for one in result["measurements"] if one["cpu"]]
     parts = [
         f"Measured on {result['date']} on {heading(result)}",
-        _load(median(loads), result["machine"]["cores"]),
+        f"The machine's load before a measurement was {median(loads)}.",
         LEGEND,
     ]
     for group, found in groupby(result["measurements"], lambda one: str(one["group"])):
@@ -205,16 +209,6 @@ def block(result: Result) -> str:
     parts.append("### What is not measured")
     parts.append("\n".join(f"* {what}" for what in result["not_measured"]))
     return "\n\n".join(parts)
-
-
-def _load(most: float, cores: int) -> str:
-    if most <= BUSY * cores:
-        return f"The machine's load before a measurement was {most}."
-    return (
-        f"**Other work ran on the machine at the same time**: its load before a measurement was"
-        f" {most}, on {cores} cores. So the figures are low and vary widely; small differences mean"
-        " nothing."
-    )
 
 
 def markdown(rows: Table) -> str:

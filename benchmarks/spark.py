@@ -12,9 +12,6 @@ and then its median.
 
 ``--tasks 500`` measures what a small task costs: `mapInArrow` over so many tiny partitions, beside
 `write_dataframe` of partitions without rows, and of partitions with one row each.
-
-CPU seconds are those of Spark's JVM, its workers and this process; the server has its own. They
-tell more than seconds where the machine is busy.
 """
 
 from __future__ import annotations

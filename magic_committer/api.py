@@ -422,8 +422,8 @@ def start(
         track: where an attempt keeps what its commit needs. ``"s3"``: on the store; any process may
             commit it. ``"memory"``: in the task's handle, which alone can commit it, with the
             fewest requests. None (default): as the committer does; ``"s3"`` with magic.
-        job_id: the job's name and the name of its directory: letters, digits and ``. _ = -``, as
-            many as docs/limits.md says. An id can be used once. None (default): a random id.
+        job_id: the job's name and the name of its directory: ``[A-Za-z0-9._=-]``, of a length that
+            docs/limits.md says. An id can be used once. None (default): a random id.
         exist_ok: True: take the job of that ``job_id`` if it runs and was started with the same
             terms. If the call that started it aborts it, it is aborted for both. False (default):
             raise `JobExists`.

@@ -210,7 +210,7 @@ class Job:
             1
 
         Args:
-            task: the task's id, the same for all its attempts, of what ``job_id`` of `start` takes.
+            task: the task's id, the same for all its attempts, in the form of a job's id (`start`).
                 The number 7 means ``"7"``.
             attempt: a name, unique in the job, for an attempt that several processes share. It
                 needs ``track="s3"``. After an abort the name cannot be used again. None (default):

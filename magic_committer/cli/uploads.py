@@ -186,7 +186,8 @@ def abort_uploads(
     """Abort uploads of jobs that are over, or dead. Never touches uploads of live jobs; those of
     other programs only with --foreign, of Hadoop only with --hadoop.
 
-    A dead job is aborted as a whole. Without --older-than what `cleanup` calls young stays.
+    A dead job is aborted as a whole. Without --older-than what is younger than
+    `cleanup --leftover-after` stays.
     """
     asked = Filters(**chosen)
     survey = _look(shell, path, asked, sizes=not no_sizes)

@@ -78,7 +78,7 @@ class JobReport(Told):
             decision.
         state: the last state of the record that this process saw.
         tasks, files, bytes: the numbers of tasks, files and bytes that the plan names.
-        filenames: the first keys, in no order, as many as `_SUCCESS` names, with its leading ``/``.
+        filenames: keys, in no order, each with a leading ``/`` as in `_SUCCESS`; of many the first.
         decider: the other process that decided the job, if this process obeyed it; otherwise None.
         warnings: what failed after the job was committed; the job's data is visible all the same.
         left_open: uploads of the job that could not be aborted, as ``key uploadId``.

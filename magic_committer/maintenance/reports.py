@@ -173,7 +173,7 @@ class FoundJob(Told):
             accept, leave_visible: as for `magic_committer.recover`.
             adopt: True: you promise that the JVM of a Hadoop job is dead. It is adopted first.
             dead_after: as for `magic_committer.recover`; for a Hadoop job as for
-                `magic_committer.adopt`. None (default): as by default there.
+                `magic_committer.adopt`. None (default): the default of these calls.
 
         Returns:
             The plan. Its row has what would be done in ``would``, and ``unresolved`` keys.
@@ -335,7 +335,7 @@ class GivenUp(Told):
             what is visible, as far as that is known.
         why: why the job cannot be undone, in words; "" if it can.
         visible: keys of the job's files that stay and are visible, or may be (the store does not
-            say); the first ones.
+            say); of many only the first.
         visible_files: how many such files there are.
         open: with ``dry_run``: how many uploads are open.
         aborted: how many uploads were aborted.
@@ -381,7 +381,7 @@ class CleanupReport(Told):
             week: those of other programs, above all.
         objects_deleted: control objects that a job left behind.
         records_deleted: closed records.
-        did: a line for each thing done, the first ones of each kind.
+        did: a line for each thing done; of many of one kind only the first.
         errors: what failed. A failure did not stop the rest; the next cleanup tries again. Also:
             why uploads may be open that no listing of the store shows.
         unfinished: with ``finish=False``: what `recover` would do with decided jobs that nobody

@@ -798,7 +798,7 @@ class AbortedUploads:
 
     Attributes:
         aborted, gone, left: how many were aborted, had ended before their turn came, or stay open.
-        stays: the first ones that stay open; the ``note`` of each says why.
+        stays: those that stay open, of many only the first; the ``note`` of each says why.
         unfinished: dead jobs that were aborted and have leftovers, a sentence each.
     """
 

@@ -69,8 +69,8 @@ class StreamBatch(OwnDocument, frozen=True):
         7
 
     Attributes:
-        query: the query's id, the same in every run of the query, of what ``job_id`` of
-            `magic_committer.start` takes. Spark's query ids fit.
+        query: the query's id, the same in every run of the query, in the form of a job's id
+            (`magic_committer.start`). Spark's query ids fit.
         number: the batch's number, from 0 on. Later batches have greater numbers; numbers may be
             left out.
 

@@ -231,6 +231,13 @@ def test_a_job_of_ours_is_measured(on: Machine, name: str, amount: int) -> None:
         assert name != "commit-0ms" or made.get("UploadPart", 0) == 0
 
 
+def test_files_are_published_on_a_disk(on: Machine) -> None:
+    """By each committer, and by plain moves: no figure is of fewer files."""
+    one = measurement("disk-files")
+    for contender in one.contenders:
+        assert on.run(one, contender, 1000).figure(one.unit) > 0
+
+
 def test_bytes_that_are_missing_are_an_error(on: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file on the server that is shorter than what was to be written is no figure."""
     one = measurement("streaming-http")

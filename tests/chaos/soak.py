@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import gc
 import os
 import random
 import statistics
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -223,13 +225,21 @@ class _Run:
 
     def one(self, job: Round) -> None:
         """Run one job in a process of its own, kill it if the plan says so, and judge it. Of those
-        that nobody kills each second is run here, so that what writers leave shows as growth."""
+        that nobody kills, and that have no workers of their own, each second is run here, so that
+        what writers leave shows as growth."""
         with self._up:
             for name, body in job.old.items():
                 key = f"{job.dest}/{name}"
                 self._bucket.client.put_object(Bucket=BUCKET, Key=key, Body=body)
         if job.driver_lives is None and job.kind != "listing" and job.number % 2:
-            self._judge(job, jobs.run(self.way, BUCKET, job))
+            faulthandler.dump_traceback_later(DRIVER_SECONDS_MAX, exit=True)
+            try:
+                here: Told | None = jobs.run(self.way, BUCKET, job)
+            except Exception:
+                here = None
+                self._wrong(job, f"it failed here: {traceback.format_exc()}")
+            faulthandler.cancel_dump_traceback_later()
+            self._judge(job, here)
             return
         driver = Victim(jobs.run, self.way, BUCKET, job)
         if driver.lives(DRIVER_SECONDS_MAX if job.driver_lives is None else job.driver_lives):

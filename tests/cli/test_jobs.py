@@ -21,7 +21,7 @@ from magic_committer.stores.memory import Request
 from tests.cli.conftest import Command, contents, forbid, pasted
 from tests.hadoops import leave_job
 from tests.promises.hands import DEST, committed_task, control, dies_at, job_of, refusing, visible
-from tests.promises.machine import DAY, FILES, READS, STATES, Machine
+from tests.promises.machine import DAY, FILES, READS, STATES, YOUNG, Machine
 
 RELEASES = ("3.3.4", "3.4.1")
 VERBS = ("commit", "abort", "recover")
@@ -350,6 +350,8 @@ def test_hadoops_job_is_ended_only_on_the_operators_word(
     assert (refused.code, "--adopt" in refused.err) == (exits.BAD_STATE, True)
     young = command("job", verb, DEST, "hadoops", "--adopt", "--yes")
     assert (young.code, "--dead-after 0" in young.err) == (exits.BAD_STATE, True)
+    machine.later(YOUNG)
+    assert command("job", verb, DEST, "hadoops", "--adopt", "--dry-run").code == exits.OK
     adopt = ("job", verb, DEST, "hadoops", "--adopt", "--dead-after", "0")
     assert command(*adopt).code == exits.USAGE
     dry = command(*adopt, "--dry-run", "--format", "json")

@@ -161,10 +161,21 @@ def test_the_configuration_is_found_below_the_home_directory(lab: Lab, keys: Pat
     assert "/eu-west-3/" in lab.asked[-1].headers["authorization"]
 
 
-@pytest.mark.parametrize("until", ["2020-01-01T00:00:00Z", "someday"])
+@pytest.mark.parametrize(
+    "until", ["2020-01-01T00:00:00Z", "someday", "2090-01-01T00:00:00", "9" * 30]
+)
 def test_keys_that_have_expired_sign_nothing(lab: Lab, keys: Path, until: str) -> None:
     """What `aws configure export-credentials` gives has an end: an error says that it has come."""
     lab.patch.setenv("AWS_CREDENTIAL_EXPIRATION", until)
-    with pytest.raises(MagicError, match=r"still expired.*AWS_ACCESS_KEY_ID|someday"):
+    with pytest.raises(MagicError, match=r"finds no credentials: .*AWS_ACCESS_KEY_ID|no client"):
+        lab.make(**NOBODY).put("k", b"x")
+    assert lab.asked == []
+
+
+def test_a_token_that_is_not_there_is_told(lab: Lab, no_credentials: Path) -> None:
+    """A pod without its web identity's file: no raw error of the file system."""
+    lab.patch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(no_credentials / "none"))
+    lab.patch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/etl")
+    with pytest.raises(MagicError, match=r"No such file|no client"):
         lab.make(**NOBODY).put("k", b"x")
     assert lab.asked == []

@@ -229,9 +229,11 @@ def credentials_of(session: Any) -> Credentials:
     except (sdk.HTTPClientError, sdk.ConnectionError) as error:
         where = "the service that gives credentials"
         raise NoAnswer(Cause.CONNECT, Sent.NEVER, str(error), where) from None
-    except (sdk.BotoCoreError, sdk.ClientError, RuntimeError, ValueError) as error:
-        # The last two are the SDK's, of keys that have expired, and of a time that is none.
+    except (sdk.BotoCoreError, sdk.ClientError) as error:
         raise NoAnswer(Cause.CREDENTIALS, Sent.NEVER, str(error)) from None
+    except Exception as error:  # of keys that have expired, a time that is none, a file that is not
+        why = f"the SDK finds no credentials: {type(error).__name__}: {error}"
+        raise NoAnswer(Cause.CREDENTIALS, Sent.NEVER, why) from None
     if frozen is None:
         raise NoAnswer(Cause.CREDENTIALS, Sent.NEVER, "Unable to locate credentials")
     key = Credentials(frozen.access_key, frozen.secret_key, frozen.token)

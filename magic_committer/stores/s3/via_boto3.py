@@ -60,6 +60,8 @@ from magic_committer.stores.s3.http import (
 )
 from magic_committer.stores.s3.requests import OPERATIONS, Call
 
+MISREAD = (ValueError, TypeError, ArithmeticError, AttributeError, OSError)
+"""What the SDK raises for credentials, times and files that it cannot read, beside its own."""
 _NOT_OURS = frozenset(("host", "content-length", "expect"))
 """Headers that our connections write, or do without."""
 
@@ -178,7 +180,7 @@ class ViaBoto3:
                 endpoint_url=options.endpoint_url,
                 config=config,
             )
-        except (sdk.BotoCoreError, ValueError) as error:
+        except (sdk.BotoCoreError, *MISREAD) as error:
             raise no_client(error) from None
         redact.install()
         bundle = core.get_config_variable("ca_bundle")
