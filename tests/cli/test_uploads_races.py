@@ -126,6 +126,23 @@ def test_what_is_completed_while_the_caller_pauses_is_not_aborted(
     assert (store.lost, set(store.keys("t/"))) == ([], set(others))
 
 
+def test_an_abort_that_takes_effect_late_counts_as_ours(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An upload that has ended after all, when it is looked for again, is told as aborted."""
+    (upload,) = shop.orphans(1)
+    shop.later(2 * YOUNG)
+    shop.store.deaf, shop.store.at_once = 99, True
+    sleep = shop.clock.sleep
+
+    def slow(seconds: float) -> None:
+        sleep(seconds + LOOK_SECONDS_MAX + 1)  # so the look is old, and all is done again
+        shop.store.drop_upload(upload)
+
+    monkeypatch.setattr(shop.clock, "sleep", slow)
+    assert (shop.actions(), shop.open()) == (["aborted"], set())
+
+
 def test_each_abort_has_its_own_look_right_before_it(shop: Shop, forty: dict[str, str]) -> None:
     """Listing of its key, parts, abort, parts again: at once as by verbs."""
     plan, seen = planned(DAY / 2, sizes=False), defaultdict[str, list[str]](list)

@@ -265,6 +265,36 @@ def test_an_answer_before_the_end_of_the_body_counts_if_it_is_a_refusal(
         assert driver.ended(to(raw, "PUT", BIG)) == wanted
 
 
+def test_a_connection_with_half_a_body_is_not_used_again(driver: Driver) -> None:
+    """What is left of a refused part would be read as the next request."""
+
+    def serve(wire: Wire, raw: Raw) -> None:
+        wire.head()
+        wire.socket.sendall(SLOW_DOWN if raw.serving.taken == 1 else OK)
+        raw.ending.wait()
+
+    with raw_server(serve) as raw:
+        assert driver.ended(to(raw, "PUT", BIG)) == (503, b"")
+        assert driver.ended(to(raw), 20.0) == (200, b"ok")
+        assert raw.serving.taken == 2
+
+
+def test_a_head_without_an_end_is_not_read_on(driver: Driver) -> None:
+    """A server that is none does not fill the memory, however long it goes on."""
+    sent: list[int] = []
+
+    def serve(wire: Wire, _: Raw) -> None:
+        wire.ask()
+        wire.socket.sendall(b"HTTP/1.1 200 OK\r\nA: ")
+        for _ in range(1000):
+            wire.socket.sendall(b"x" * http.HEAD_BYTES_MAX)
+            sent.append(1)
+
+    with raw_server(serve) as raw:
+        assert driver.ended(to(raw), 20.0) == TOO_LONG
+    assert len(sent) < 500
+
+
 def test_a_body_goes_on_after_a_100_that_nobody_asked_for(driver: Driver) -> None:
     """It is no answer: the server waits for the rest."""
 

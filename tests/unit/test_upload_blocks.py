@@ -25,7 +25,7 @@ from magic_committer.stores.base import (
 )
 from magic_committer.upload import Block, BlockSource, PartLedger, capacity, part_bytes
 from magic_committer.upload import blocks as blocks_module
-from magic_committer.upload.blocks import FIRST_BYTES, MEMORY_BLOCK_BYTES_MAX, OpenFile
+from magic_committer.upload.blocks import FIRST_BYTES, MEMORY_BLOCK_BYTES_MAX, SUM_BYTES, OpenFile
 from magic_committer.upload.stream import copied_part_bytes
 from tests.promises.hands import raises
 from tests.unit.uploading import World, failing, need_names, options
@@ -74,6 +74,15 @@ def test_a_block_knows_its_checksum(tmp_path: Path, algorithm: Any, where: str) 
     block.append(data[500_000:])
     assert block.on_disk == (where != "memory")
     assert block.checksum(algorithm) == checksum.of(algorithm, data)
+    block.release()
+
+
+def test_a_blocks_checksum_goes_on_as_it_fills() -> None:
+    """What is summed was written a moment ago: the processor's cache has it still."""
+    block = BlockSource().block(MiB, options(checksum="CRC32C"))
+    for length in (1, SUM_BYTES, 3 * SUM_BYTES):
+        block.append(memoryview(bytes(length - block.length)))
+        assert length <= block.quick_end <= length + SUM_BYTES
     block.release()
 
 

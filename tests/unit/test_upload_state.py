@@ -477,6 +477,24 @@ def test_a_paused_work_begins_anew_if_its_look_is_old() -> None:
     assert store.asked == [("ListParts", "t/a"), ("ListParts", "t/a"), ("AbortUpload", "t/a")]
 
 
+def test_no_more_works_begin_than_may_be_in_flight() -> None:
+    """Also while they pause: a plan of 100,000 files is never in memory as a whole."""
+    clock, begun, ended, most = PatientClock(), 0, 0, 0
+
+    def work() -> Steps[None]:
+        yield Pause(1.0)
+
+    def works() -> Iterator[tuple[int, Steps[None]]]:
+        nonlocal begun, most
+        for begun in range(1, 21):
+            most = max(most, begun - ended)
+            yield begun, work()
+
+    for _ in each(Runtime(Lying(clock), clock=clock), works(), in_flight=4):
+        ended += 1
+    assert (begun, ended, most < 10) == (20, 20, True)  # some have ended, and are not given yet
+
+
 def test_a_work_that_cannot_begin_anew_says_so() -> None:
     """It is never begun again by itself, from its middle."""
     clock = PatientClock()
