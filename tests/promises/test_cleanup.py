@@ -266,6 +266,15 @@ def test_litter_that_is_written_anew_while_a_cleanup_looks_is_young(machine: Mac
     assert mc.cleanup(DEST).objects_deleted == 1
 
 
+def test_a_cleanup_that_may_not_list_uploads_says_so(machine: Machine) -> None:
+    """It gives no all-clear: uploads that nothing names may be open."""
+    machine.job("running")
+    machine.later(2 * DAY)
+    with refusing(machine.s3, "list_uploads", PermissionDenied):
+        errors = mc.cleanup(DEST).errors
+    assert [one for one in errors if one.startswith("uploads could not be listed: ")]
+
+
 def test_litter_of_another_run_than_the_closed_ones_stays(machine: Machine) -> None:
     """I6: a closed record tells that its own run is over, and of no other."""
     job = machine.job("closed", job_id="given")

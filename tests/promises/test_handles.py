@@ -200,6 +200,16 @@ def test_progress_tells_of_each_phase(s3: MemoryStore, caplog: pytest.LogCapture
     assert all(job.id in r.getMessage() for r in lines)
 
 
+def test_an_attempt_sums_as_its_job_does(s3: MemoryStore) -> None:
+    """A worker with other options of its own: all files of a job have one checksum."""
+    job = mc.start(DEST, options=mc.Options(checksum="CRC32C"))
+    worker = mc.attach(DEST, job.id, options=mc.Options(checksum="off"))
+    with worker.task("1") as task:
+        write(task, "1.csv")
+    (pending,) = json.loads(s3.body(task.result.key))["commits"]
+    assert [part["checksumAlgorithm"] for part in pending["etags"]] == ["CRC32C"]
+
+
 def test_a_progress_function_that_raises_ends_no_job(
     s3: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from magic_committer.commit.requests import by_verbs
 from magic_committer.commit.sets import ReadyUpload
 from magic_committer.commit.uploads import (
+    CONFLICT_PAUSE_SECONDS,
     CONFLICT_TRIES_MAX,
     LOOKS_MAX,
     REFUSED_PAUSE_SECONDS,
@@ -136,6 +137,9 @@ def test_an_open_upload_is_refused_only_if_it_is_called_wrong_twice(
     assert told == (become, answers[-1])
     assert world.store.open_uploads()
     assert not refused or world.clock.now() - before >= REFUSED_PAUSE_SECONDS
+    if condition and not refused:  # each pause is twice the one before
+        waited = CONFLICT_PAUSE_SECONDS * (2 ** (tries - 1) - 1)
+        assert waited <= world.clock.now() - before <= waited + 0.1
 
 
 @pytest.mark.parametrize("by", ["completed", "aborted"])
