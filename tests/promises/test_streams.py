@@ -357,6 +357,14 @@ def test_a_commit_that_is_called_again_says_the_same(s3: MemoryStore) -> None:
     assert ledger(s3)["done"] == 8
 
 
+def test_a_decided_batch_is_finished_as_the_same_batch_only(s3: MemoryStore) -> None:
+    """A driver that died after its decision commits again: as another batch it is refused."""
+    job, results = decided(s3)
+    raises(mc.OptionError, commit, job, results, 9, match="committed as batch 7 of")
+    assert commit(job, results, 7).outcome == "committed"
+    assert rows(s3) == ["7", "7"]
+
+
 # Starting and aborting ----------------------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ import magic_committer as mc
 from magic_committer.commit import sets as loading
 from magic_committer.commit.sets import (
     EXTRA_PART_BYTES,
+    SMALL_SET_BYTES,
     SPREAD_SETS,
     LoadedSet,
     ReadyUpload,
@@ -27,6 +28,7 @@ from magic_committer.commit.sets import (
 from magic_committer.commit.uploads import became
 from magic_committer.errors import FormatError
 from magic_committer.hadoop.documents import (
+    PENDINGSET_BYTES_MAX,
     SIZE_ONLY,
     Pending,
     UploadEtag,
@@ -265,3 +267,11 @@ def test_large_sets_are_unpacked_one_by_one(monkeypatch: pytest.MonkeyPatch) -> 
         for _, _ in spool.uploads():
             assert len(read) == 1
             read.clear()
+
+
+def test_no_object_is_read_beside_others_that_is_larger_than_a_pendingset() -> None:
+    """Whatever size a listing tells, and where it tells none."""
+    most = PENDINGSET_BYTES_MAX
+    told = (0, 1, SMALL_SET_BYTES, SMALL_SET_BYTES + 1, most, most + 1, 2**60)
+    read = (*[SMALL_SET_BYTES] * 3, SMALL_SET_BYTES + 1, *[most] * 3)
+    assert tuple(map(loading.set_bytes_max, told)) == read
