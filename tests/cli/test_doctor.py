@@ -118,6 +118,10 @@ DENIALS: dict[str, tuple[tuple[str, ...], list[tuple[str, ...]]]] = {
          ("permission", "s3:ListMultipartUploadParts", "ok", ""),
          ("store", "swap", "not asked", "")],
     ),
+    "who may not put may read": (
+        ("s3:PutObject",),
+        [("permission", "s3:PutObject", "denied", ""), ("permission", "s3:GetObject", "ok", "")],
+    ),
     "a 403 says nothing to who may not list": (
         ("s3:DeleteObject", "s3:ListBucket", "s3:GetObject"),
         [("permission", "s3:GetObject", "unknown", "without s3:ListBucket")],

@@ -84,3 +84,13 @@ def test_an_object_that_goes_while_tokens_are_looked_for_carries_none(machine: M
     machine.s3.put_object("t/__magic_job-x/a.txt")
     with At(machine.s3, "head", lambda: machine.s3.delete_object("t/__magic_job-x/a.txt")):
         assert with_token(machine.runtime, "t/__magic_job-x/") == ""
+
+
+def test_what_cannot_be_read_hides_nothing_else(machine: Machine) -> None:
+    """A damaged pendingset that is listed first: the others are counted, and the job is told of."""
+    machine.job("running", job_id="run")
+    (whole,) = mc.inspect(DEST)
+    machine.s3.put_object("t/__magic_job-run/job-run/00/_0.pendingset", b"{")
+    (found,) = mc.inspect(DEST)
+    assert found.problem
+    assert (found.tasks, found.files) == (whole.tasks, whole.files) == (2, 2)
