@@ -18,7 +18,8 @@ import pytest
 import magic_committer as mc
 from examples import local_disk
 from magic_committer.committers.manifest import BUFFER_BYTES, ManifestCommitter, TreeFile
-from magic_committer.errors import InvalidRequest
+from magic_committer.errors import InvalidRequest, PermissionDenied
+from magic_committer.stores.tree import TreeStore
 from magic_committer.stores.trees.disk import LocalTree
 from magic_committer.stores.urls import tree_url
 from magic_committer.testing import PatientClock
@@ -407,6 +408,19 @@ def test_a_look_makes_nothing(tmp_path: Path) -> None:
         with pytest.raises(mc.PathError, match="on a file system: there are no jobs of Hadoop's"):
             mc.adopt(dest, "job")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_cleared_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job is committed; its report says what stays, and why."""
+
+    def refused(*_: object) -> int:
+        raise PermissionDenied("not yours")
+
+    monkeypatch.setattr(TreeStore, "clear", refused)
+    with mc.write((tmp_path / "t").as_uri(), committer="manifest") as job:
+        job.write_text("a", "1")
+    (told,) = [one for one in job.report.warnings if "files of tasks could not be removed" in one]
+    assert "not yours" in told
 
 
 @pytest.mark.parametrize("fails", ["write", "close"])
