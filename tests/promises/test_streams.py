@@ -579,6 +579,16 @@ def test_a_claim_whose_job_has_no_record_is_told(
     assert "batch 7" in told
 
 
+def test_a_claim_that_was_settled_is_not_told_as_lost(
+    s3: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its job runs still, is aborted, and its record says so: no row can be there twice."""
+    dead(s3, record_put("committing"))
+    with caplog.at_level(logging.WARNING, "magic_committer"):
+        assert publish(7).outcome == "committed"
+    assert "has no record" not in caplog.text
+
+
 @pytest.mark.parametrize("query", [".", "..", "__magic_stream", "a/b", ""])
 def test_odd_names_of_queries_lead_nowhere_else(s3: MemoryStore, query: str) -> None:
     """They are refused."""
