@@ -204,6 +204,14 @@ def test_sizes_that_cannot_be_are_refused_with_little_memory(sizes: str) -> None
     assert len(str(refused)) < 200
 
 
+def test_a_checksum_that_s3_does_not_have_is_dropped() -> None:
+    """As Hadoop does: the ETag alone decides then."""
+    for algorithm, kept in (("CRC32C", True), ("MD9", False), (None, False)):
+        etags = (UploadEtag('"900150983cd24fb0d6963f7d28e17f72"', algorithm, "AAAAAA=="),)
+        (part,) = from_pending(structs.replace(pending("3"), etags=etags), "x").parts
+        assert (part.checksum is not None) is kept
+
+
 def spooled(spool: Spool, *sizes: int) -> list[LoadedSet]:
     accepted = []
     for task, files in enumerate(sizes):
@@ -238,8 +246,10 @@ def test_every_upload_and_every_statistic_is_given_once(sizes: tuple[int, ...]) 
         told = Counter(name for _, said in spool.uploads() for name in said["counters"])
         named = [(one.key, one.upload_id, one.token) for one in spool.named()]
         assert named == [one[:3] for two in sets for one in spool.read(two)[0]]
-        (last,) = spooled(spool, 1)  # behind what was read
+        before = [spool.read(one) for one in reversed(sets)]
+        (last,) = spooled(spool, 1)  # behind all, wherever was read
         assert spool.read(last)[1] == {"counters": {"task 0": 1}}
+        assert before == [spool.read(one) for one in reversed(sets)]
     assert keys == {f"t/{task}/{n}": 1 for task, files in enumerate(sizes) for n in range(files)}
     assert told == {f"task {task}": 1 for task in range(len(sizes))}
 
