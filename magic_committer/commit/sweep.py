@@ -33,7 +33,7 @@ from magic_committer.commit.requests import Ahead
 from magic_committer.commit.sets import ReadyUpload, each_listed, upload_name
 from magic_committer.commit.uploads import Removal, Removed, to_remove
 from magic_committer.errors import FormatError, NotFound, NotSupported, StoreError
-from magic_committer.errors.messages import counted, name_some
+from magic_committer.errors.messages import NAMED_MAX, counted, name_some
 from magic_committer.hadoop.paths import (
     PLAN_PREFIX,
     RECORD,
@@ -61,8 +61,6 @@ from magic_committer.stores.base import (
 SWEEP_ROUNDS_MAX = 5
 SWEEP_PAUSE_SECONDS = 0.2
 """Seconds before the second listing of uploads. They double each time."""
-NAMED_MAX = 100
-"""How many uploads a report names as left open."""
 TASKS_NAMED_MAX = 10
 """How many tasks of each kind the warnings of a report name."""
 

@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 KEYS_NAMED_MAX = 20
 """How many keys a message names before it says "and N more"."""
+NAMED_MAX = 100
+"""How many keys of each kind a report names."""
 
 _SIZES = (("TiB", 1024**4), ("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024))
 _AGES = (("d", 86_400), ("h", 3600), ("min", 60))

@@ -42,7 +42,7 @@ from magic_committer.errors import (
     NotSupported,
     StoreError,
 )
-from magic_committer.errors.messages import age_words
+from magic_committer.errors.messages import NAMED_MAX, age_words
 from magic_committer.hadoop.paths import RECORD, SAVED_SUFFIXES, TEMPORARY, Destination, owner_of
 from magic_committer.maintenance.ending import Ending
 from magic_committer.maintenance.inspect import (
@@ -53,7 +53,7 @@ from magic_committer.maintenance.inspect import (
     each,
     pendings_of,
 )
-from magic_committer.maintenance.reports import NAMED_MAX, CleanupReport, Recovery, unfinished
+from magic_committer.maintenance.reports import CleanupReport, Recovery, unfinished
 from magic_committer.maintenance.uploads import OLD_SECONDS, OpenUploads, Places
 from magic_committer.options import Options
 from magic_committer.protocol.record import JOB_METADATA, State

@@ -118,6 +118,7 @@ from magic_committer.errors import (
 from magic_committer.errors.messages import (
     DEAD_AFTER,
     ENDED_OR_NEVER,
+    NAMED_MAX,
     Call,
     Remedy,
     age_words,
@@ -139,7 +140,6 @@ from magic_committer.maintenance.inspect import Listing, changed_ago, directorie
 from magic_committer.maintenance.reports import (
     DEAD_AFTER_SECONDS,
     LEFTOVER_AFTER_SECONDS,
-    NAMED_MAX,
     OVER,
     ActionPlan,
     Adoption,

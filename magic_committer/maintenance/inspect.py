@@ -37,12 +37,12 @@ from magic_committer.errors import (
     StoreError,
     Unanswered,
 )
-from magic_committer.errors.messages import age_words, counted, counted_are
+from magic_committer.errors.messages import NAMED_MAX, age_words, counted, counted_are
 from magic_committer.hadoop import documents, paths
 from magic_committer.hadoop.documents import OwnDocument, Pending, decode_pending
 from magic_committer.hadoop.manifests import EXTRA_JOB, decode_set
 from magic_committer.hadoop.paths import Destination, JobPaths
-from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS, NAMED_MAX, FoundJob, JobKind
+from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS, FoundJob, JobKind
 from magic_committer.protocol.plan import KeySet
 from magic_committer.protocol.record import (
     JOB_METADATA,

@@ -33,8 +33,6 @@ LEFTOVER_AFTER_SECONDS = 3600.0
 """What has not changed for so long, no request that was sent can change any more: a late one begins
 within 15 minutes (Signature V4). The default of all that goes by it: what `cleanup` and `uploads
 abort` leave alone, and when a job may be adopted or given up."""
-NAMED_MAX = 100
-"""How many keys of each kind a report names."""
 PASSED_OVER_NAMED_MAX = 3
 """How many directories of older application attempts a sentence names."""
 

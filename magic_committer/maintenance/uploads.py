@@ -67,7 +67,7 @@ from magic_committer.commit.uploads import (
 )
 from magic_committer.committers.base import driver_of
 from magic_committer.errors import FormatError, MagicError, OptionError, PathError, StoreError
-from magic_committer.errors.messages import age_words, bytes_words, counted, counted_are
+from magic_committer.errors.messages import NAMED_MAX, age_words, bytes_words, counted, counted_are
 from magic_committer.hadoop.documents import Pending
 from magic_committer.hadoop.paths import (
     JOB_PREFIX,
@@ -91,7 +91,6 @@ from magic_committer.maintenance.inspect import (
 from magic_committer.maintenance.reports import (
     DEAD_AFTER_SECONDS,
     LEFTOVER_AFTER_SECONDS,
-    NAMED_MAX,
     ActionPlan,
     unfinished,
 )

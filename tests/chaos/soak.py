@@ -225,21 +225,13 @@ class _Run:
 
     def one(self, job: Round) -> None:
         """Run one job in a process of its own, kill it if the plan says so, and judge it. Of those
-        that nobody kills, and that have no workers of their own, each second is run here, so that
-        what writers leave shows as growth."""
+        that nobody kills, and that have no workers of their own, each second is run here."""
         with self._up:
             for name, body in job.old.items():
                 key = f"{job.dest}/{name}"
                 self._bucket.client.put_object(Bucket=BUCKET, Key=key, Body=body)
         if job.driver_lives is None and job.kind != "listing" and job.number % 2:
-            faulthandler.dump_traceback_later(DRIVER_SECONDS_MAX, exit=True)
-            try:
-                here: Told | None = jobs.run(self.way, BUCKET, job)
-            except Exception:
-                here = None
-                self._wrong(job, f"it failed here: {traceback.format_exc()}")
-            faulthandler.cancel_dump_traceback_later()
-            self._judge(job, here)
+            self._judge(job, self._run_here(job))
             return
         driver = Victim(jobs.run, self.way, BUCKET, job)
         if driver.lives(DRIVER_SECONDS_MAX if job.driver_lives is None else job.driver_lives):
@@ -253,6 +245,17 @@ class _Run:
         except AssertionError as error:
             self._wrong(job, f"its driver ended and told nothing: {error}")
         self._judge(job, told)
+
+    def _run_here(self, job: Round) -> Told | None:
+        """Run one in this process, so that what writers leave shows as growth."""
+        faulthandler.dump_traceback_later(DRIVER_SECONDS_MAX, exit=True)
+        try:
+            return jobs.run(self.way, BUCKET, job)
+        except Exception:
+            self._wrong(job, f"it failed here: {traceback.format_exc()}")
+            return None
+        finally:
+            faulthandler.cancel_dump_traceback_later()
 
     @contextlib.contextmanager
     def server_killed(self) -> Iterator[None]:

@@ -143,11 +143,15 @@ def test_denials_do_not_hide_the_rest(command: Command, used: MemoryStore, case:
         assert words in found[about, name]["detail"]
 
 
-def test_who_may_not_put_may_read(command: Command, used: MemoryStore) -> None:
+@pytest.mark.parametrize("put", ["denied", "unanswered"])
+def test_who_may_not_put_may_read(command: Command, used: MemoryStore, put: str) -> None:
     """That there is no object to be read says that it may be asked for, wherever it is asked."""
-    forbid(used, "s3:PutObject")
+    if put == "denied":
+        forbid(used, "s3:PutObject")
+    else:
+        used.before = raising(lambda r: r.verb == "put", Unanswered("no answer"))
     told = {(row["name"], row["answer"]) for row in command(*DOCTOR).json()["rows"]}
-    assert {("s3:PutObject", "denied"), ("s3:GetObject", "ok")} <= told
+    assert {("s3:PutObject", put), ("s3:GetObject", "ok")} <= told
     assert {answer for name, answer in told if name == "s3:GetObject"} == {"ok"}
 
 

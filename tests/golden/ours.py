@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import magic_committer as mc
@@ -20,10 +21,8 @@ def main() -> None:
     with memory_store(clock=StillClock()) as s3:
 
         def keep(state: str) -> None:
-            body = s3.body(RECORD).partition(b'"host":"')
-            host, quote, rest = body[2].partition(b'"')
-            named = b"".join((*body[:2], b"machine" if host else b"", quote, rest))
-            (HERE / f"record-{state}.json").write_bytes(named)
+            body = re.sub(rb'"host":"[^"]*"', b'"host":"machine"', s3.body(RECORD))
+            (HERE / f"record-{state}.json").write_bytes(body)
 
         def at(request: Request) -> None:
             if request.verb == "complete_upload":

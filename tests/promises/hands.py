@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -254,6 +255,17 @@ def failing(
 ) -> None:
     """From now on each such request for a key fails, before it takes effect."""
     store.before = raising(lambda r: (r.verb, r.key) == (verb, key), failure)
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """In the block the system refuses what would make a file longer than 1,000 bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @contextmanager

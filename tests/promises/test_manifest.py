@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import io
 import os
-import resource
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,7 +23,7 @@ from magic_committer.stores.trees.disk import LocalTree
 from magic_committer.stores.urls import tree_url
 from magic_committer.testing import PatientClock
 from tests.destinations import OnDisk
-from tests.promises.hands import raises
+from tests.promises.hands import full_disk, raises
 from tests.promises.hands import write as write_file
 from tests.tree_jobs import Killed, Watched, World, die, opened, put, write
 from tests.tree_store import Calls, before, check, lay_out, recover, run_job, served
@@ -429,14 +428,10 @@ def test_a_full_disk_ends_the_attempt_and_not_the_job(tmp_path: Path, fails: str
     job = mc.start((tmp_path / "t").as_uri(), committer="manifest")
     task = job.task("1")
     file = task.open("large")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
-    try:
+    with full_disk():
         file.write(b"2" * 4000)
         call = file.close if fails == "close" else partial(file.write, bytes(BUFFER_BYTES))
         raises(mc.UploadFailed, call, match="large could not be written: .*too large")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     raises(mc.MagicError, task.commit, match="large")
     with job.task("1") as again:
         again.write_bytes("small", b"1")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import sqlite3
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from magic_committer.committers import base
 from magic_committer.errors import InvalidRequest
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.upload import local
-from tests.promises.hands import DEST, At, Nth, control, raises, visible
+from tests.promises.hands import DEST, At, Nth, control, full_disk, raises, visible
 
 
 def start(tmp_path: Path, committer: str = "directory", **more: object) -> mc.Job:
@@ -344,12 +343,8 @@ def test_a_full_disk_ends_the_attempt_and_not_the_job(s3: MemoryStore, tmp_path:
     job = start(tmp_path)
     task = task_with(job, 1, "before")
     file = task.open("large")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
-    try:
+    with full_disk():
         failed = raises(mc.UploadFailed, file.write, b"2" * 4000, match=r"local disk.*buffer_dir")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert isinstance(failed.__cause__, OSError)
     assert failed.__cause__.errno == errno.EFBIG
     raises(mc.MagicError, task.commit, match="large")

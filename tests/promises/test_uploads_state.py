@@ -12,7 +12,7 @@ from msgspec import structs
 import magic_committer as mc
 from magic_committer.commit import sweep
 from magic_committer.commit.sets import EXTRA_ABORTED
-from magic_committer.commit.sweep import NAMED_MAX, TASKS_NAMED_MAX
+from magic_committer.commit.sweep import TASKS_NAMED_MAX
 from magic_committer.errors import (
     InvalidRequest,
     NotSupported,
@@ -20,6 +20,7 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
+from magic_committer.errors.messages import NAMED_MAX
 from magic_committer.hadoop.documents import decode_pendingset, encode_pendingset, new_pendingset
 from magic_committer.hadoop.manifests import EXTRA_ATTEMPT, EXTRA_JOB, EXTRA_TASK
 from magic_committer.hadoop.paths import unique_name

@@ -45,6 +45,8 @@ def delete_batch(store: S3Store) -> None:
         raise failed["k"]
 
 
+NOBODY: dict[str, Any] = {"access_key": None, "secret_key": None}
+"""Options of who gives no keys."""
 VERBS: dict[str, tuple[str, Callable[[S3Store], Any]]] = {
     "get": ("s3:GetObject", lambda s: s.get("k", max_bytes=1)),
     "head": ("s3:GetObject", lambda s: s.head("k")),

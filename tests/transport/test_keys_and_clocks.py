@@ -21,7 +21,7 @@ from magic_committer.errors import MagicError, OptionError
 from magic_committer.stores.base import Written, many_of
 from magic_committer.stores.s3 import S3Store
 from tests.servers import Asked, HurriedClock, Reply, error, scripted_server
-from tests.transport.lab import COMPLETED, PUT, Lab, at_once, complete, way_to
+from tests.transport.lab import COMPLETED, NOBODY, PUT, Lab, at_once, complete, way_to
 
 MIDNIGHT = datetime(2026, 11, 23, tzinfo=UTC)
 MINUTE, LIFE = timedelta(minutes=1), timedelta(hours=1)
@@ -90,10 +90,9 @@ def store(
     transport: str, world: World, monkeypatch: Any, no_credentials: Path
 ) -> Iterator[S3Store]:
     """A store with the keys of that service."""
-    own: dict[str, Any] = {"access_key": None, "secret_key": None, "retry_attempts_max": 9}
     with scripted_server(lambda asked: world.answer(asked)) as server:
         monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{server.url}/keys")
-        yield way_to(server.url, world, region="eu-north-1", **own)
+        yield way_to(server.url, world, region="eu-north-1", retry_attempts_max=9, **NOBODY)
 
 
 def test_a_day_of_refreshes(world: World, store: S3Store) -> None:
@@ -131,9 +130,6 @@ def test_a_machine_that_slept_signs_anew(
         assert store.put("k", b"x").attempts == 2
     assert [day for _, day in world.used] == ["20261122", "20261123"]
     assert len({key for key, _ in world.used}) == 2
-
-
-NOBODY: dict[str, Any] = {"access_key": None, "secret_key": None}
 
 
 @pytest.fixture

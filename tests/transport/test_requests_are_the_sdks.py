@@ -21,12 +21,12 @@ from magic_committer.stores.s3.http import HttpRequest, NoAnswer, origin_of
 from magic_committer.stores.s3.requests import OPERATIONS, Call, build
 from magic_committer.stores.s3.via_boto3 import ViaBoto3
 from tests.servers import HurriedClock
+from tests.transport.lab import NOBODY
 
 MOMENT = datetime(2026, 11, 22, 23, 59, 59, tzinfo=UTC)
 BASE = S3Options(region="eu-north-1", access_key="AKIATHEACCESSKEY", secret_key="the/secret+key")
 KMS = "arn:aws:kms:eu-north-1:123456789012:key/a"
 DUAL, FIPS = {"AWS_USE_DUALSTACK_ENDPOINT": "true"}, {"AWS_USE_FIPS_ENDPOINT": "true"}
-NOBODY: dict[str, Any] = {"access_key": None, "secret_key": None}
 OWN, TLS = "http://10.0.0.1:9000", "https://store.example"
 
 
