@@ -85,8 +85,8 @@ def test_of_two_twins_one_is_seen(spark: SparkSession, lake: Lake, gate: Gate, s
     as well."""
 
     def write(task: mc.Task, rows: Iterable[int]) -> None:
-        slow = task.task_id == STRAGGLER and attempt_number() == 0
-        twin = task.task_id == STRAGGLER and attempt_number() == 1
+        slow = task.task_id == STRAGGLER and gate.first("straggler")
+        twin = task.task_id == STRAGGLER and not slow
 
         def reach(place: str) -> None:
             if slow and place == stage:
@@ -128,7 +128,7 @@ class SlowUpload:
     gate: Gate
 
     def __call__(self, task: mc.Task, groups: Iterable[tuple[str, list[ViaFile]]]) -> None:
-        if task.task_id == "1" and attempt_number() == 0:
+        if task.task_id == "1" and self.gate.first("upload"):
             self.gate.note("slow")
             self.gate.wait("job is over")
         upload_files(task, groups)
@@ -144,7 +144,7 @@ def test_a_slow_attempt_is_overtaken(
 
     @udf(returnType="long", useArrow=False)
     def waits(row: int) -> int:
-        if row == ROWS - 1 and attempt_number() == 0:
+        if row == ROWS - 1 and gate.first("row"):
             gate.note("slow")
             gate.wait("job is over")
         return row
@@ -173,14 +173,14 @@ def test_an_executor_that_is_killed_leaves_its_upload(
     carries the job, the sweep aborts it; else it is counted, and nothing else is left."""
 
     def write(task: mc.Task, rows: Iterable[int]) -> None:
-        first = task.task_id == "1" and attempt_number() == 0
+        first = task.task_id == "1" and gate.first("attempt")
         if task.task_id == "1" and not first:
             gate.notes("killed", 1)  # a twin may not win before
-        name = f"killed-{attempt_number()}.csv" if task.task_id == "1" else f"{task.task_id}.csv"
+        name = "killed.csv" if first else f"{task.task_id}.csv"
         with task.open(name, "w", unique=unique) as file:
             if first:
                 file.write(HALF_A_BLOCK)
-                until(lambda: any("killed-0" in key for key in lake.open_uploads()))
+                until(lambda: any("killed" in key for key in lake.open_uploads()))
                 gate.note("killed")
                 kill(executor_of_this_task())
                 kill(os.getpid())  # it would see the end of its rows, and clean up
@@ -193,7 +193,7 @@ def test_an_executor_that_is_killed_leaves_its_upload(
         exact(lake, report)
         return
     assert ids(lake) == list(range(ROWS))
-    assert lake.open_uploads() == ["killed-0.csv"]
+    assert lake.open_uploads() == ["killed.csv"]
     assert report.unattributed == 1
     assert lake.hidden() == ["_SUCCESS"]
 
@@ -236,7 +236,7 @@ def test_an_executor_that_is_killed_while_sparks_writer_encodes(
 
     @udf(returnType="long", useArrow=False)
     def dies(row: int) -> int:
-        if row == 15 and attempt_number() == 0:
+        if row == 15 and gate.first("row"):
             gate.note("killed")
             kill(executor_of_this_task())
         return row

@@ -171,6 +171,15 @@ class Gate:
         """Let everyone pass who waits there, and who comes."""
         Path(self.directory, f"{name}.open").touch()
 
+    def first(self, name: str) -> bool:
+        """Whether nobody has asked this before. With speculation that need not be attempt 0: its
+        twin may be faster."""
+        try:
+            Path(self.directory, f"{name}.first").touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
     def note(self, name: str, text: object = "") -> None:
         """Add a line to the notes of that name."""
         with Path(self.directory, f"{name}.notes").open("a") as file:
