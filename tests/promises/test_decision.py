@@ -278,18 +278,27 @@ def test_a_pendingset_that_is_gone_leaves_the_job_incomplete(s3: MemoryStore) ->
     assert mc.attach(DEST, job.id).state == "committing"
 
 
-def test_a_failure_says_if_the_record_could_not_be_read_again(s3: MemoryStore) -> None:
-    """I10: who fails at a file and cannot read the record says what it last knew."""
+@pytest.mark.parametrize(
+    "error",
+    [
+        mc.PermissionDenied("its token has expired", operation="get_object"),
+        mc.FormatError("_job.json", "state", "no record at all"),
+    ],
+)
+@pytest.mark.parametrize("at", ["complete_upload t/a.csv", "get */_plan-*"])
+def test_a_failure_says_if_the_record_could_not_be_read_again(
+    s3: MemoryStore, at: str, error: mc.MagicError
+) -> None:
+    """I10: who fails at a file or at the plan and cannot read the record says what it last knew."""
     job = decided(s3)
 
     def undo() -> None:
         assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
-        expired = mc.PermissionDenied("its token has expired", operation="get_object")
-        s3.before = raising(f"get {record_of(job)}", expired)
+        s3.before = raising(f"get {record_of(job)}", error)
 
-    At(s3, "complete_upload t/a.csv", undo)
+    At(s3, at, undo)
     raised = raises(mc.CommitIncomplete, mc.recover, DEST, job.id, match=UNREAD_AGAIN)
-    assert "its token has expired" in str(raised)
+    assert error.message in str(raised)
     s3.before = None
     assert raises(mc.JobNotRunning, mc.attach(DEST, job.id).commit).outcome == "reverted"
     assert visible(s3) == {}

@@ -475,11 +475,12 @@ def test_a_store_that_ignores_everything_keeps_the_record_as_it_was() -> None:
     assert store.head(seen.key).etag == seen.etag
 
 
-def test_what_is_not_answered_is_not_learnt() -> None:
-    """No answer and no permission are errors; the next job asks again."""
+@pytest.mark.parametrize("error", [NO, GONE])
+def test_what_is_not_answered_is_not_learnt(error: mc.StoreError) -> None:
+    """No answer, and a 404 though the job runs, are errors; the next job asks again."""
     store = MemoryStore()
-    store.before = raising("*", NO)
-    raises(Unanswered, ask, store, "conditional_delete")
+    store.before = raising("delete_one" if error is GONE else "*", error)
+    raises(type(error), ask, store, "conditional_delete")
     assert probe.known(store.identity) == Capabilities()
     store.before = None
     assert ask(store, "conditional_delete").conditional_delete is True
