@@ -104,7 +104,7 @@ _NAMES_OF = {
 }
 """The modules that define the public names. The imports above say the same to type checkers."""
 _HOME = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
-if not TYPE_CHECKING:  # a type checker takes the names of the imports above
+if not TYPE_CHECKING:  # a type checker reads the names of the imports above
     __all__ = ["__version__", *_HOME]
 _MODULES = ("errors", "options")
 """The public modules: ``magic_committer.errors`` is there without an import of its own."""
@@ -142,8 +142,8 @@ def _await_imports() -> None:
     """Wait until no other thread imports what the library loads late. Python lets nobody ask for
     that; its own table says who holds the lock of which module (3.11 to 3.14).
 
-    What was registered last runs first: the hook of `logging` takes a lock that imports need, so it
-    must run after this one. Should another hook do the same, the wait ends by its time."""
+    What was registered last runs first: the hook of `logging` acquires a lock that imports need, so
+    it must run after this one. Should another hook do the same, the wait ends by its time."""
     locks = getattr(sys.modules["_frozen_importlib"], "_module_locks", {})
     until = monotonic() + _IMPORT_SECONDS_MAX
     while monotonic() < until:

@@ -121,7 +121,7 @@ class Writing(FileCalls):
     @property
     def job(self) -> Job:
         """The job, to read its id, uuid, dest, state and report. Only inside and after ``with``. It
-        takes no tasks and does not pickle; no other process can commit or abort it."""
+        accepts no tasks and does not pickle; no other process can commit or abort it."""
         if self._job is None:
             raise not_started()
         return self._job
@@ -388,7 +388,7 @@ def start(
         >>> report.outcome, report.files
         ('committed', 1)
 
-    A scheduler may retry the call that starts a job. Give it an id: the retry takes the same job::
+    A scheduler may retry the call that starts a job. Give it an id: the retry gets the same job::
 
         >>> first = mc.start("s3://bucket/table", job_id="2026-11-21", exist_ok=True)
         >>> again = mc.start("s3://bucket/table", job_id="2026-11-21", exist_ok=True)
@@ -416,9 +416,9 @@ def start(
         committer: the protocol that makes the files visible, by its name, in any case
             (docs/committers.md). None (default): ``"magic"`` on S3 and ``"manifest"`` for
             ``file:///``.
-        accept: ``"listing"`` (default): `Job.commit` without results takes what the tasks left on
-            the store. ``"results"``: it takes only the results that you pass; for engines that can
-            cut a task short.
+        accept: ``"listing"`` (default): `Job.commit` without results accepts what the tasks left
+            on the store. ``"results"``: it accepts only the results that you pass; for engines that
+            can cut a task short.
         track: where an attempt keeps what its commit needs. ``"s3"``: on the store; any process may
             commit it. ``"memory"``: in the task's handle, which alone can commit it, with the
             fewest requests. None (default): as the committer does; ``"s3"`` with magic.
@@ -502,14 +502,14 @@ def attach(
         >>> mc.attach("s3://bucket/table", "nightly").state == "running"
         True
 
-    A running job takes tasks and can be committed. A decided job has a `Job.state` and a
+    A running job accepts tasks and can be committed. A decided job has a `Job.state` and a
     `Job.outcome`; `Job.commit` or `Job.abort` finishes what was decided.
 
     Args:
         dest: the destination that the job was started with.
         job_id: the id that the job was started with, or its `Job.id`.
         s3, place, progress: as for `start`.
-        options: as for `start`; the job's record takes precedence.
+        options: as for `start`; the job's record has precedence.
 
     Returns:
         The job. ``with`` does not take it: leaving the block would abort what other processes do.
@@ -614,7 +614,7 @@ def open(
     **place: Unpack[S3Place],
 ) -> TaskFile | TextUpload:
     r"""Write one file: all of it appears at a clean ``close``, and nothing after an exception.
-    It takes the place of ``smart_open.open`` for writing::
+    It replaces ``smart_open.open`` for writing::
 
         >>> with mc.open("s3://bucket/exports/a.csv.gz", "w") as file:
         ...     _ = file.write("1,2,3\n")

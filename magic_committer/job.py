@@ -7,7 +7,7 @@ process. Invariants at the end of a ``with`` block:
 * If a block of a `Writing` ends normally, the job commits. If a block of a `Job` ends normally, a
   job that is not committed is aborted.
 * If an exception ends the block, the job is aborted. Messages of the abort become a note on that
-  exception. A job that is decided as committed is never aborted, whoever decided.
+  exception. A job that any process decided as committed is never aborted.
 * A forked child does nothing: not when it leaves ``with``, when the object is collected, or when
   the process ends. The job belongs to the parent.
 """
@@ -269,12 +269,12 @@ class Job:
         if self._at_home:
             raise TaskFailed(
                 f"job {self.id!r} is one of magic_committer.write(...): it commits the files that"
-                " its own open(...) gave, and takes no tasks",
+                " its own open(...) gave, and accepts no tasks",
                 job_id=self.id,
                 hint=WrongProcess.advice,
             )
         if self._state is not State.RUNNING:
-            raise ended(self.dest, self.id, self._state, self._outcome, ", it takes no more tasks")
+            raise ended(self.dest, self.id, self._state, self._outcome, ", it accepts no tasks")
 
     # Its end --------------------------------------------------------------------------------------
 
@@ -538,7 +538,7 @@ class Job:
             elif isinstance(error, JobNotRunning):
                 self._state, self._outcome = State(error.state), error.outcome
             transport = ""
-            with suppress(MagicError):  # the error that is being told comes first
+            with suppress(MagicError):  # the error that is being reported comes first
                 transport = transport_of(self._committer().runtime.store)
             self._report = JobReport(
                 self.id, self.uuid, self.dest, self._started.terms.mode, self._outcome,

@@ -80,7 +80,7 @@ class Options:
             disk.
         checksum: algorithm for every part and, for the CRCs, for the whole object: ``"CRC32"``,
             ``"CRC32C"``, ``"CRC64NVME"``, ``"SHA1"`` or ``"SHA256"``. ``"auto"`` (default): each
-            process takes the one that it computes fastest, CRC32C with the package awscrt (or
+            process picks the one that it computes fastest, CRC32C with the package awscrt (or
             crc32c), CRC32 without it; files of one job may then have different ones. ``"off"`` for
             stores that refuse checksums. The job's record fixes this word for all processes.
         etag_form: how `.pending` and `.pendingset` hold ETags. ``"objects"`` (default): for Hadoop
@@ -482,7 +482,7 @@ def _given(value: object, kind: type[T], example: str) -> T:
     else:
         hint = f"Leave it out, or write {name}=magic_committer."
     raise WrongType(
-        f"{name} takes {__package__}.{kind.__name__}, not {_kind(value)}",
+        f"{name} is a {__package__}.{kind.__name__}, not {_kind(value)}",
         hint=f"{hint}{kind.__name__}({example})",
     )
 

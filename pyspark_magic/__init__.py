@@ -1,4 +1,4 @@
-"""Where Spark looks for data sources: it imports every top-level ``pyspark_*`` and takes its
+"""Where Spark looks for data sources: it imports every top-level ``pyspark_*`` and uses its
 ``DefaultSource``. So ``format("magic")`` is known wherever this library is installed.
 
 Spark does so for every Python data source that anybody asks for, and an error here would end all of

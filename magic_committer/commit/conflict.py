@@ -280,7 +280,7 @@ class _At:
 @contextmanager
 def _until_swept(home: _At, job: StartedJob, other: register.Seen) -> Iterator[None]:
     """Pass over errors about another job's plan and sets that are gone because the job is being
-    swept. The plan tells: the sweep deletes it first, and the plan of a live job goes soon. If they
+    swept. The plan shows it: the sweep deletes it first, and a live job's plan goes soon. If they
     cannot be trusted, say which job it is and what to do about it."""
     try:
         yield

@@ -6,7 +6,7 @@ The order of requests is the protocol (protocol.md, "Commit" and "Abort, revert"
 
 Here the job is decided, and here its record moves on, up to the last arrow, which `register.finish`
 draws for it. The work between two moves is elsewhere: `gather` reads and checks what tasks left,
-`publish` makes a decided job's data visible, `revert` takes it back, `sweep` leaves nothing behind.
+`publish` makes a decided job's data visible, `revert` undoes that, `sweep` leaves nothing behind.
 They move no record, and call nothing here.
 
 Before the decision:
@@ -21,7 +21,7 @@ After the decision:
 
 * A failure is `CommitIncomplete` until three things are done: all files are visible, what the job
   replaces is deleted, and a marker that it deleted is written again (mode ``replace``). The job is
-  decided, and is never aborted. No caller is told "committed" while old data stays.
+  decided, and is never aborted. No call reports "committed" while old data stays.
 * The record leaves ``completed`` only when all of that is done, in every mode with `_SUCCESS`: the
   process that finishes the job does the rest. Failures of the sweep are warnings.
 * Every step may be done again, by anyone, after any crash.
@@ -134,8 +134,8 @@ class _OvertakenError(Exception):
 class Driver:
     """One process that commits, finishes, aborts or reverts one job. ``role`` is ``"driver"`` or
     ``"recovery"``. Only a driver deletes old closed records of other jobs as well (`register`); an
-    operator's cleanup does that once for all jobs. ``accept``: keys that the operator takes as they
-    are: unresolved keys, replaced keys that cannot be deleted, a `_SUCCESS` that cannot be written.
+    operator's cleanup does that once for all jobs. ``accept``: keys that the operator accepts:
+    unresolved keys, replaced keys that cannot be deleted, a `_SUCCESS` that cannot be written.
     """
 
     def __init__(
@@ -221,9 +221,9 @@ class Driver:
         )
 
     def abort(self, *, revert: bool = False, leave_visible: bool = False) -> JobReport:
-        """Abort a running job; undo a committing one, if told to; finish one that is being aborted
-        or undone. Repeatable. ``leave_visible``: abort also a Hadoop job with visible files: they
-        stay. See `Job.abort` for what it raises."""
+        """Abort a running job; undo a committing one (``revert``); finish one that is being
+        aborted or undone. Repeatable. ``leave_visible``: abort also a Hadoop job with visible
+        files: they stay. See `Job.abort` for what it raises."""
         self._stage = "half aborted"
         with self._guarded():
             seen = self._own_record()
@@ -300,7 +300,7 @@ class Driver:
 
     def _obey(self, seen: register.Seen | None) -> JobReport:
         """Do what the stored record asks for, or say what became of the job."""
-        self._stage = "unread"  # whoever obeys did not decide
+        self._stage = "unread"  # a process that obeys did not decide
         if seen is None:
             return self._without_record()
         record = seen.record
@@ -709,7 +709,7 @@ class Driver:
 
     def _revert_after(self, key: str, seen: register.Seen, sets: Uploads) -> JobReport:
         """Revert a job of mode ``fail``, because another writer's object is in the way. Nothing was
-        there before, so undoing takes back everything (counterexamples.md, #12)."""
+        there before, so undoing removes everything (counterexamples.md, #12)."""
         self._stage = "deciding"
         try:
             now = self._swap(seen, State.REVERTING).now

@@ -110,7 +110,7 @@ class Fence:
 
     def check_if_due(self) -> None:
         """Read the record if a Create has not been covered for long enough. Raises `JobNotRunning`
-        if the job takes no more work, and the error of a read that failed: nobody can tell then."""
+        if the job accepts no more work, and the error of a read that failed."""
         with self._lock:
             age = self._runtime.clock.monotonic() - self._since
             uncovered = self._answered > self._covered
@@ -132,9 +132,8 @@ class Fence:
             self._check(covering)
 
     def cover_when_answered(self, creates: int, send: Callable[[Steps], Future[object]]) -> None:
-        """Read the record by ``send``, beside the last parts, as soon as so many Creates in all
-        were answered. If that covers them, `check` has nothing to send. Does nothing if they
-        were."""
+        """Read the record by ``send``, beside the last parts, as soon as this many Creates were
+        answered. If that covers them, `check` has nothing to send. Does nothing if they were."""
         with self._lock:
             self._awaited, self._send = creates, send
 
@@ -180,8 +179,7 @@ class Fence:
         return self._late(*found)
 
     def _read(self) -> tuple[State, str] | None:
-        """None if the record is the one that setup wrote; otherwise its state, and the outcome that
-        it tells."""
+        """None if the record is the one that setup wrote; otherwise its state and its outcome."""
         try:
             info = self._runtime.store.head(self._key)
             if same_etag(info.etag, self._job.fence_etag):
@@ -201,9 +199,9 @@ class Fence:
                 f" {self._job.dest} with the one that started it"
             )
         if outcome == "committed":
-            hint = "The job was committed, perhaps with this attempt: its driver's report tells"
+            hint = "The job was committed, perhaps with this attempt: see its driver's report"
         self.late = JobNotRunning(
-            f"job {self._job.id!r} takes no more work: it is {state}",
+            f"job {self._job.id!r} accepts no more work: it is {state}",
             job_id=self._job.id,
             state=state,
             outcome=outcome,
@@ -215,7 +213,7 @@ class Fence:
 # A job's sign of life -----------------------------------------------------------------------------
 #
 # ``M/_alive.json``. The process that drives the job writes it now and then.
-# A job's age is the newest Last-Modified in its directory. `cleanup` takes an old running job for
+# A job's age is the newest Last-Modified in its directory. `cleanup` counts an old running job as
 # dead. The record itself must not change while the job runs, because its ETag is the fence. So a
 # driver that is silent for long writes an object of its own.
 #
@@ -281,7 +279,7 @@ PUT_PAUSE_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class AtKey:
-    """What is at the key of a set. The rest is told of a ``SET``: its uploads, ETag and bytes."""
+    """What is at the key of a set. Only a ``SET`` has the rest: its uploads, ETag and bytes."""
 
     found: Found
     pendings: tuple[Pending, ...] = ()

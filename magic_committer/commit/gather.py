@@ -269,7 +269,7 @@ def wanted_results(
             raise OptionError(f"the result of task {result.task!r} is of another job")
         if not result.key and (result.files or result.bytes):
             raise OptionError(
-                f"the result of task {result.task!r} tells of {counted(result.files, 'file')}, but"
+                f"the result of task {result.task!r} has {counted(result.files, 'file')}, but"
                 " its key is empty: it does not name the pendingset that holds them",
                 hint="Pass what task.commit() returned, as it is, or run the task again",
             )

@@ -85,9 +85,9 @@ def committed_by_marker(runtime: Runtime, job: StartedJob) -> bool:
 
 
 def unknown(job: StartedJob) -> OutcomeUnknown:
-    """The error for a job whose record is gone and whose marker does not tell."""
+    """The error for a job whose record is gone and whose marker does not show its outcome."""
     return OutcomeUnknown(
-        f"job {job.id!r} has no record any more: whether it committed cannot be told",
+        f"job {job.id!r} has no record any more: whether it committed is unknown",
         job_id=job.id,
         hint=f"Look at {job.dest} before the job is run again",
     )
@@ -126,7 +126,7 @@ def undo(dest: str, job_id: str, why: str = "undo it") -> Remedy:
 
 
 def end(dest: str, job_id: str, why: str = "end it") -> Remedy:
-    """Abort a job that runs, or be told that it is committed."""
+    """Abort a job that runs, or find that it is committed."""
     return Remedy("abort", dest, job_id, why)
 
 
@@ -206,7 +206,7 @@ def _unresolved(
 
 _KINDS = {
     Completion.LOST: "lost (their uploads cannot be completed any more, and nothing is at their"
-    " keys; docs/stores.md tells of servers that can be repaired)",
+    " keys; docs/stores.md names servers that can be repaired)",
     Completion.UNRESOLVED: "unresolved (their uploads are gone, and what is there is not theirs)",
     Completion.REFUSED: "refused by the store, which gave the same answer twice (their uploads are"
     " open)",
@@ -247,7 +247,7 @@ def incomplete(
     """The error for a job that is decided but not completely done."""
     hint = "Never abort it"
     remedies: tuple[Remedy, ...] = (
-        finish(job.dest, job.id, "finish it, from any machine, as often as it takes"),
+        finish(job.dest, job.id, "finish it, from any machine, as often as needed"),
     )
     if unresolved:
         hint, remedies = _unresolved(job, unresolved, refused)
@@ -289,7 +289,7 @@ def not_undone(job: StartedJob, cause: MagicError) -> AbortIncomplete:
     )
 
 
-# What is told at Ctrl-C ---------------------------------------------------------------------------
+# What Ctrl-C reports ------------------------------------------------------------------------------
 
 
 Stage = Literal["unread", "undecided", "deciding", "committed", "half aborted"]
@@ -306,7 +306,7 @@ _TOLD_AT: Mapping[Stage, tuple[str, Callable[[str, str, str], Remedy], str]] = {
         "commit it again, or end it",
     ),
     "deciding": (
-        "whether job {id!r} is committed cannot be told: its decision was being written when it was"
+        "whether job {id!r} is committed is unknown: its decision was being written when it was"
         " interrupted",
         look_again,
         "ask",

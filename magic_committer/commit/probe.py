@@ -2,16 +2,16 @@
 
 Some stores accept a condition and ignore it, on one verb and not on the next. Such a store is worse
 than one that refuses: two drivers both win (docs/stores.md). So each verb that a job will use is
-asked by itself, with a condition that cannot hold. Invariants:
+tried by itself, with a condition that cannot hold. Invariants:
 
 * Only a clear answer counts. 412 with the object unchanged: the store keeps the condition. The
   request was carried out: the store ignores it. The request was refused as wrong, several times
   with a pause between: the store does not know it. A single 400 or 500 may be an accident, and the
   process would believe it to its end. No answer, or no permission, is an error, and nothing is
   learnt.
-* No data of anybody is at risk. What decides a job is asked on its own record, by the process that
+* No data of anybody is at risk. What decides a job is tried on its own record, by the process that
   has just created the record, with the same bytes: a store that ignores the condition changes
-  nothing. Everything else is asked on scratch objects in the job's directory, with the job's token.
+  nothing. Everything else is tried on scratch objects in the job's directory, with the job's token.
 * The scratch objects are removed when the probe ends, however it ends. If a process is killed, they
   are litter of its job: invisible, and removed by its sweep or by cleanup.
 * No lock is held during a request: two threads may ask the same at once, and get the same answer.
@@ -178,7 +178,7 @@ def need(runtime: Runtime, paths: JobPaths, seen: register.Seen, wants: Collecti
 
     Requests, once for each process and store: ``conditional_put`` and ``swap`` 1 PUT each,
     ``metadata_kept`` 1 HEAD, ``conditional_complete`` 7, ``conditional_delete`` 5,
-    ``true_complete`` 7. With conditional writes off only ``true_complete`` is asked, and nothing
+    ``true_complete`` 7. With conditional writes off only ``true_complete`` is tried, and nothing
     about conditions. For ``conditional_put`` and ``swap`` the record must be as its creator wrote
     it a moment ago: it is written again.
 
@@ -217,8 +217,8 @@ def probe_all(
 
     All of it happens in ``<prefix>__magic_job-<drawn id>/``. Readers do not see it. If this process
     is killed, cleanup treats it as litter of a job without a record. ``paging``: ask for
-    ``uploads_paged`` too, with 1,001 uploads: 2,000 more requests. Without ``listing`` nothing is
-    asked about the listing of uploads, which may be forbidden. If the store did not answer clearly,
+    ``uploads_paged`` too, with 1,001 uploads: 2,000 more requests. Without ``listing`` no upload
+    is listed, which may be forbidden. If the store did not answer clearly,
     nothing is left behind."""
     if prefix and not prefix.endswith("/"):
         raise ValueError(f"{prefix!r} is no directory: it lacks its closing slash")
@@ -239,8 +239,8 @@ def probe_all(
 
 
 def _refuse_ended(runtime: Runtime, paths: JobPaths, seen: register.Seen) -> None:
-    """See that the job runs: whoever ends it takes away what the store is asked with, and then its
-    answer says nothing of the store."""
+    """See that the job runs: its end removes what the probe tries, and the store's answer then says
+    nothing of the store."""
     now = register.read(runtime, seen.key)
     if now is None or now.record.uuid != seen.record.uuid:
         raise ended(paths.dest.url, paths.job_id, State.ABSENT, "")
@@ -306,8 +306,8 @@ def _refused(runtime: Runtime, dest: Destination, name: Want, how: str) -> Condi
         return register.undecidable(runtime, condition, how)
     if name == "metadata_kept":
         return ConditionsNotSupported(
-            f"the store of bucket {runtime.store.bucket!r}, or a proxy before it, {how}: a job's"
-            " files could not be told from others'",
+            f"the store of bucket {runtime.store.bucket!r}, or a proxy before it, {how}: a job"
+            " could not recognise its own files",
             hint="Nothing was started. Let the proxy pass x-amz-meta- headers on as they are",
             remedies=(Remedy("doctor", dest.url, why="ask again"),),
         )
@@ -540,17 +540,16 @@ _QUESTIONS: Mapping[str, Callable[[Scratch], _Finding]] = {
 #
 # A path element over 255 bytes, on stores whose keys are files.
 # S3 has no such limit, and percent-encoded partition values can be so long. A store that keeps keys
-# as paths of files has the limit: it takes the upload and all its parts, and refuses to complete
-# it, for ever (versitygw: 500). Only the store knows whether it has the limit. So it is asked,
-# once, and only for such a name (`is_long`): it answers a GET of such a key with 400
-# KeyTooLongError. The key in the question is in a directory that exists: in a directory that does
-# not exist a file system finds nothing (404), whatever the name. No object has this key. The
-# question is a GET, because the answer to a HEAD has no code, and a 400 may then mean an expired
-# token (S3 API).
+# as paths of files has the limit: it accepts the upload and all its parts, and refuses to complete
+# it, for ever (versitygw: 500). Only the store knows whether it has the limit. So we ask it, once,
+# for such a name (`is_long`): it answers a GET of such a key with 400 KeyTooLongError. The key in
+# the question is in a directory that exists: in another a file system finds nothing (404), whatever
+# the name. No object has this key. The question is a GET, because the answer to a HEAD has no code,
+# and a 400 may then mean an expired token (S3 API).
 #
-# The question is asked when a file is opened, and again before the decision, because others
-# (Hadoop, an older version) open files too. If the store does not tell, the name is accepted: the
-# job can then be undone (`magic_committer.commit.revert`).
+# We ask when a file is opened, and again before the decision, as others (Hadoop, an older version)
+# open files too. Without a clear answer the name is accepted: `magic_committer.commit.revert` can
+# undo the job.
 
 
 _ASKED = "x" * (ELEMENT_BYTES_MAX + 1)
@@ -561,15 +560,15 @@ _limited: dict[str, bool] = {}
 
 def refuse_long_element(runtime: Runtime, key: str, directory: str) -> None:
     """Ask the store whether it can hold a key that has a long element. One GET for the first such
-    key in a process, until the store tells; none for other keys. ``directory``: one with an object,
-    with its slash: the job's own, or "" for the bucket's root."""
+    key in a process, until the store answers; none for other keys. ``directory``: one with an
+    object, with its slash: the job's own, or "" for the bucket's root."""
     if not is_long(key) or not _is_limited(runtime, directory):
         return
     longest = max(key.split("/"), key=lambda element: len(element.encode()))
     raise PathError(
         f"the store of bucket {runtime.store.bucket!r} cannot hold {shown(key)}: its element"
         f" {shown(longest)} has {len(longest.encode())} bytes",
-        hint=f"A store that keeps keys as paths of files takes {ELEMENT_BYTES_MAX} bytes for each"
+        hint=f"A store that keeps keys as paths of files has {ELEMENT_BYTES_MAX} bytes for each"
         " element, the committer's own '.pending' included: choose a shorter name, or shorter"
         " partition values",
     )

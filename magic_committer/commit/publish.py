@@ -4,8 +4,8 @@ Complete the plan's uploads, delete what they replace, write `_SUCCESS`, sweep. 
 moved here: `driver` moves it between these steps, and says which step comes next. Every step
 may be done again, by any process, after any crash. The way back is `revert`.
 
-Keys that an operator takes as they are (``accept``) hold nothing up: a lost file, an object that
-cannot be deleted, a `_SUCCESS` that cannot be written. Each of them becomes a warning.
+Keys that an operator accepts (``accept``) hold nothing up: a lost file, an object that cannot be
+deleted, a `_SUCCESS` that cannot be written. Each of them becomes a warning.
 """
 
 from __future__ import annotations
@@ -157,8 +157,8 @@ class Publication:
             raise incomplete(self.job, "the old _SUCCESS could not be deleted", error) from error
 
     def _take_as_it_is(self, upload: ReadyUpload) -> None:
-        """Abort the job's own upload of a key that an operator takes as it is: the upload is not
-        needed any more, and the sweep would spare it, because the plan names it."""
+        """Abort the job's own upload of a key that an operator accepts: nobody needs the upload
+        any more, and the sweep would spare it, because the plan names it."""
         removed = remove(self.runtime, upload)
         aborted = removed.removal is Removal.ABORTED and removed.error is None
         lost = ": its upload was open and is aborted, so the job's file is not published"

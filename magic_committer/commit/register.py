@@ -12,7 +12,7 @@ Invariants:
   effect. If a refusal (an expired token, for example) follows an unanswered request, it refuses
   only the second one: the result is what is read back, or `OutcomeUnknown`. The adapter sends a
   request again by itself, so this can happen with one `put`: an error with ``attempts`` above 1 may
-  hide a request that takes effect.
+  hide a request that the store carries out.
 * **A refused swap is read back, once.** Between us and the store may be a gateway that refuses
   (400, 403, 501) what the store has already done. Nothing was decided only if the old state is
   there. What denies the read as well (an expired token) leaves it unknown.
@@ -366,8 +366,7 @@ def _unknown(runtime: Runtime, key: str, job_id: str, message: str) -> OutcomeUn
 
 
 def _unclear(runtime: Runtime, key: str, record: JobRecord) -> OutcomeUnknown:
-    told = f"whether job {record.id!r} is {record.state} cannot be told"
-    message = f"{told}: the store gives no clear answer"
+    message = f"whether job {record.id!r} is {record.state} is unknown: no clear answer came"
     return _unknown(runtime, key, record.id, message)
 
 
@@ -393,8 +392,8 @@ def other_quoting(etag: str) -> str:
 # A closed record answers a process that still asks what became of its job. After a day it may be
 # deleted if its id was drawn, as such an id is never used again. A given id is taken for 30 days.
 # Then the id starts a new job. A task of the old job cannot write into the new one: its fence is
-# the ETag of the old record, and its tokens hold the old UUID. A driver takes a record of another
-# UUID for none. Only a process that slept for 30 days and knows nothing but the id (`attach`), or
+# the ETag of the old record, and its tokens hold the old UUID. A driver counts a record of another
+# UUID as none. Only a process that slept for 30 days and knows nothing but the id (`attach`), or
 # slept between two requests of its sweep, could reach the new job.
 #
 # A process that leaves a closed record looks at some others, from its own place in the listing on,
@@ -409,8 +408,8 @@ FORGET_AFTER_SECONDS = 24 * 3600.0
 """A closed record stays for this many seconds, for drivers that still ask what became of their
 job."""
 FORGET_GIVEN_AFTER_SECONDS = 30 * 24 * 3600.0
-"""The same for a given id: for so many seconds a repeat of the id is refused, or (`exist_ok`) reads
-what became of the job."""
+"""The same for a given id: so long a repeat of the id is refused, or (`exist_ok`) reads what became
+of the job."""
 GRAIN_SECONDS = 1.0
 """S3 gives times in whole seconds, rounded down: an object that is 0.1 s old may look 1 s old."""
 LOOKED_AT_MAX = 100
@@ -418,8 +417,8 @@ LOOKED_AT_MAX = 100
 DELETED_MAX = 20
 """How many records one job deletes for this."""
 BATCHES_PER_LOOK = 10
-"""One micro-batch of a stream in so many looks at others: each leaves a record, and one a second
-would read 100 records a second. The looks still delete twice as many as the batches leave."""
+"""One in this many micro-batches of a stream looks at others: each batch leaves a record, and one
+look a second would read 100 a second. The looks delete twice as many as the batches leave."""
 IN_FLIGHT = 16
 
 
@@ -537,8 +536,8 @@ MARKER_TRIES_MAX = 5
 
 
 def read_marker(runtime: Runtime, key: str) -> Marker | None:
-    """Read a marker of any kind: ours, Hadoop's, an empty one. One GET; a listing tells ETag and
-    time of one that cannot be read."""
+    """Read a marker of any kind: ours, Hadoop's, an empty one. One GET; of one that cannot be
+    read, a listing shows ETag and time."""
     try:
         stored = runtime.store.get(key, max_bytes=SUCCESS_BYTES_MAX)
     except NotFound:
@@ -609,8 +608,8 @@ def write_marker(
     was before; otherwise why it was not.
 
     ``just_now``: this process has just completed the job. If its record names no marker then, none
-    was there, and it is not looked for again: the PUT takes no other's place. One that was there is
-    read again, as empty markers of other programs all have one ETag."""
+    was there, and nobody looks again: the PUT replaces no other. One that was there is read again,
+    as empty markers of other programs all have one ETag."""
     last: StoreError | None = None
     before: Marker | None = None
     quoted = True

@@ -1,6 +1,6 @@
 """Works of several requests that follow from one another; one at a time, or many at once.
 
-To complete an upload, to see what it is, or to remove it takes several requests, each of which
+To complete an upload, to see what it is, or to remove it needs several requests, each of which
 depends on the answer before. Such a work is a generator, `Steps`: it yields a request, is sent the
 answer, or is thrown the store's error, and returns its result. It yields a `Pause` where it has to
 wait. So its rules are written once, and who asks the store is not its matter: `by_verbs` asks one
@@ -51,10 +51,10 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 QUICK_WORKS = 256
-"""So many works are done in the caller's thread before their time is looked at, where the store
-says that it is quick."""
+"""Works done in the caller's thread before their time is looked at, where the store says that it is
+quick."""
 QUICK_SECONDS = 0.01
-"""Seconds for a work, up to which threads only hinder each other: a local disk takes a fifth of
+"""Seconds for a work, up to which threads only hinder each other: a local disk needs a fifth of
 that, a network file system more."""
 
 LOOK_SECONDS_MAX = 2.0
@@ -286,9 +286,9 @@ class Ahead(Generic[P]):
     of the pool requests them. The block's end gives a request under way up, and nothing more is
     requested, also not by what waits for a thread.
 
-    For callers who read a listing to its end: a store takes as long for a page of 1,000 uploads
-    as the caller. Whoever works long on a page would get the next one when it is old. Its loop
-    raises the listing's `StoreError` after all pages before it."""
+    For callers who read a listing to its end: a store needs as long for a page of 1,000 uploads
+    as the caller. A caller that works long on a page would get the next one when it is old. The
+    loop raises the listing's `StoreError` after all pages before it."""
 
     def __init__(
         self, runtime: Runtime, pages: Callable[[], Iterator[P]], *, pages_max: int = 1

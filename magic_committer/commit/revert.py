@@ -11,7 +11,7 @@ version id in a versioned bucket. What another program has written since stays. 
 repeatable, by anyone. Only after it `driver` moves the record to ``reverted``, and only then
 the job is swept: its pendingsets are needed until then.
 
-The job is decided: whatever fails here is told as `AbortIncomplete`, and the work is done again.
+The job is decided: whatever fails here raises `AbortIncomplete`, and the work is done again.
 """
 
 from __future__ import annotations
@@ -264,9 +264,9 @@ def _marked(runtime: Runtime, job: StartedJob) -> float | None:
 
 # Algorithms 1 and 2 -------------------------------------------------------------------------------
 #
-# Before the first file becomes visible, a process leaves a mark in the job's directory. So whoever
-# aborts the job can say that what is visible stays. Nobody else asks: where the mark is, data that
-# is there may be the job's own.
+# Before the first file becomes visible, a process leaves a mark in the job's directory. So an abort
+# can say that what is visible stays. Nobody else asks: where the mark is, data that is there may be
+# the job's own.
 
 
 EARLY = frozenset(("v1", "v2"))
@@ -297,7 +297,7 @@ def what_stays(runtime: Runtime, job: StartedJob) -> str:
         begun = has_begun(runtime, job)
     except StoreError as error:  # the job is aborted all the same
         return (
-            f"whether committer={who!r} had begun to make files of the job visible cannot be told"
+            f"whether committer={who!r} had begun to make files of the job visible is unknown"
             f" ({error.message}): what is visible stays"
         )
     told = f"committer={who!r} had begun to make files of the job visible: they stay"

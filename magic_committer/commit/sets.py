@@ -204,7 +204,7 @@ def _runs(sizes: Iterable[int]) -> str:
 
 
 def part_sizes(text: str, parts: int, length: int, source: str) -> list[int]:
-    """The sizes of an upload's parts, as ``extraData`` tells them; all 0 if it tells none."""
+    """The sizes of an upload's parts, by its ``extraData``; all 0 if that names none."""
     if parts == 1 and text == str(length):
         return [length]
     sizes = _sizes(text, source)
@@ -262,8 +262,8 @@ def pack(uploads: Sequence[ReadyUpload], statistics: Mapping[str, Any]) -> bytes
 #
 # Memory: the sets in flight (`LOADING_BYTES_MAX` of JSON, at most `LOADING_SETS_MAX` sets, or one
 # larger set alone), one unpacked set, or `SPREAD_SETS` small ones, and the spool's 2 MiB. A plan
-# does not say how large its sets are, and the size that a task or a listing told may be wrong by
-# now. If a set is larger than told (or than `SMALL_SET_BYTES`, if nothing was told), reading stops;
+# does not say how large its sets are, and the size in a task's result or a listing may be wrong
+# now. If a set is larger than that (or than `SMALL_SET_BYTES`, if no size is known), reading stops;
 # the set is read again at the end, alone.
 
 
@@ -352,7 +352,7 @@ class Spool:
             max_size=SPOOL_MEMORY_BYTES_MAX, prefix="magic-committer-"
         )
         self.accepted: Sequence[LoadedSet] = ()
-        """What the job takes of the sets in it."""
+        """What the job accepts of the sets in it."""
         self._end = 0
         self._is_elsewhere = False
         """The file's place is not its end: something was read."""
@@ -462,8 +462,8 @@ def stored_uploads(
 
 
 def set_bytes_max(told: int) -> int:
-    """How many bytes of a control object to read side by side with others. ``told`` is its told
-    size. A larger object was changed since, or its size was not told."""
+    """How many bytes of a control object to read side by side with others. ``told``: its size, if
+    known. A larger object was changed since, or its size is unknown."""
     return min(max(told, SMALL_SET_BYTES), PENDINGSET_BYTES_MAX)
 
 
@@ -473,7 +473,7 @@ class _PassedOverError(Exception):
 
 
 class _LargerError(Exception):
-    """The set is larger than told, or larger than what is read of a set of unknown size."""
+    """The set is larger than expected, or than what is read of a set of unknown size."""
 
 
 class _NobodysError(Exception):

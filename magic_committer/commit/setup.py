@@ -72,7 +72,7 @@ def setup_job(
         raise
     job = structs.replace(job, fence_etag=seen.etag, undisturbed=undisturbed)
     try:
-        # What is asked by creating the record again, before anything else of the proof can fail.
+        # Create the record again as a trial, before anything else of the proof can fail.
         if probe.need(runtime, paths, seen, {"conditional_put"}):
             job = structs.replace(job, undisturbed=False)
         _prove(runtime, paths, seen)
@@ -218,7 +218,7 @@ def _take_back(runtime: Runtime, job: StartedJob, why: BaseException) -> None:
     try:
         seen = register.read_own(runtime, job.paths.record, job.uuid)
     except MagicError as error:
-        why.add_note(f"whether it was cannot be told: {error}")
+        why.add_note(f"nothing shows whether it was: {error}")
         return
     if seen is not None:
         _withdraw(runtime, job, seen, why)

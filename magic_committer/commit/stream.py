@@ -153,8 +153,8 @@ def tell_passed_over(batch: StreamBatch, done: int | None) -> None:
 
 def publish_batch(runtime: Runtime, job: StartedJob, batch: StreamBatch) -> str:
     """Say in the ledger that a job has published its batch, if that is not said yet. Repeatable, by
-    whoever completes the job. Gives a warning if the ledger has forgotten the job's claim, and does
-    not say that the batch is published; "" if all is well."""
+    any process. Gives a warning if the ledger has forgotten the job's claim, and does not say that
+    the batch is published; "" if all is well."""
     dest = job.paths.dest
     for _ in range(LOOKS_MAX):
         stored = read_ledger(runtime, dest, batch.query)
@@ -191,7 +191,7 @@ def settle_claim(
     """Make sure that the job that has claimed a batch before publishes nothing any more, or has
     said so in the ledger. Its record stays ``closed``. Repeatable. ``look`` finds that job; None:
     its record is gone, or another job's is in its place. Gives whether there is no record: if the
-    ledger is still the same then, nothing tells whether the job had begun to publish."""
+    ledger is still the same then, nothing shows whether the job had begun to publish."""
     why = "its record keeps changing"
     for _ in range(LOOKS_MAX):
         try:
@@ -267,7 +267,7 @@ def refuse_unconditional(job: StartedJob) -> None:
     if job.terms.conditional_writes == "off":
         raise ConditionsNotSupported(
             f"job {job.id!r} was started with conditional_writes='off': without them two runs of a"
-            " batch may both publish it, so it takes no batch of a streaming query",
+            " batch may both publish it, so it accepts no batch of a streaming query",
             hint="Use a store with conditional writes for a stream. Or commit without a batch: a"
             " batch that is run again is then written again",
         )

@@ -110,8 +110,8 @@ def sweep(
     ``plan``: of a committed job. The pendingsets that it names need not be read. Another one at
     such a key is of another run: a given id may be in use again. Files that were saved but not
     published become warnings. ``look_first``: needed if an upload may have been completed and this
-    process does not know everything that the plan names. ``undone``: what is visible of an aborted
-    job is told."""
+    process does not know everything that the plan names. ``undone``: report what is visible of an
+    aborted job."""
     swept, waits, sets = Swept(), job.waits, plan.sets if plan is not None else ()
     accepted = {job.paths.tree + one.name: one.etag for one in sets}
     run = _Sweep(runtime, job, spared, swept, look_first, plan is not None)
@@ -208,8 +208,8 @@ class _Sweep:
         return [upload.bare for upload in ready], metadata
 
     def clear(self, directory: str) -> int:
-        """Remove a directory of waiting files, which is the job's alone: what is left in it nobody
-        publishes, whoever wrote it. Gives how many files there were."""
+        """Remove a directory of waiting files, which is the job's alone: nobody publishes what is
+        left in it. Gives how many files there were."""
         try:
             return cast("DirectoryStore", self.runtime.store).clear(directory)
         except StoreError as error:
@@ -218,7 +218,7 @@ class _Sweep:
 
     def listing(self) -> Ahead[UploadPage]:
         """Begin to list the uploads under the destination."""
-        # What waits goes with its directory: then only a probe of a driver that died may be there.
+        # What waits is removed with its directory: only a probe of a dead driver may be there.
         prefix = self.job.paths.directory if self.job.waits else self.job.paths.dest.prefix
         return Ahead(self.runtime, lambda: self.runtime.store.list_uploads(prefix))
 
@@ -233,7 +233,7 @@ class _Sweep:
             if isinstance(mine, NotSupported):
                 self.swept.warnings.append(
                     "the store cannot list uploads: those of killed attempts, if any, stay open"
-                    " until a lifecycle rule takes them"
+                    " until a lifecycle rule removes them"
                 )
                 return
             if isinstance(mine, StoreError):

@@ -13,7 +13,7 @@ file was lost). So there is one question, `upload_state`, with four answers:
 ============ ===================================================================================
 
 The question is a work of several requests (`magic_committer.commit.requests`): `looking` and
-`removing` are the rules, whoever asks for them, for one upload or for 100,000.
+`removing` are the rules for each caller, for one upload or for 100,000.
 
 An answer holds for one moment. ``OPEN`` may have changed when it arrives. ``VISIBLE`` and ``GONE``
 never become ``OPEN`` again: an upload id is used once (S3 API).
@@ -126,7 +126,7 @@ def looking(runtime: Runtime, upload: ReadyUpload) -> Steps[UploadLook]:
         return UploadLook(UploadState.UNKNOWN, error)
     except StoreError:
         # A refusal is no answer. If the parts are there, the upload is open all the same; if not,
-        # the second HEAD tells, or says UNKNOWN.
+        # the second HEAD decides, or gives UNKNOWN.
         pass
     try:
         parts = yield ListParts(upload.key, upload.upload_id)
@@ -162,7 +162,7 @@ def object_at(runtime: Runtime, key: str) -> ObjectInfo | None:
 
     A store that keeps keys as paths of files answers a HEAD with 400 for a key that it cannot hold:
     a path element over 255 bytes. A store also answers 400 for an object with a customer's key. A
-    listing tells which it is: a key that the store cannot hold is not listed."""
+    listing shows which it is: a key that the store cannot hold is not listed."""
     return by_verbs(runtime, _at(runtime, key))
 
 
@@ -254,7 +254,7 @@ def _look(runtime: Runtime, upload: ReadyUpload, *, aborted: bool) -> Steps[Remo
     if look.ended:
         return _aborted(look.error) if aborted else Removed(Removal.GONE)
     if look.error is not None and not _is_harmless(runtime, upload, look.error):
-        why = f"whether it has ended cannot be told: {look.error}"
+        why = f"whether it has ended is unknown: {look.error}"
         return Removed(Removal.LEFT, why, look.error)
     return None
 
@@ -285,9 +285,9 @@ def _ended(runtime: Runtime, upload: ReadyUpload, look_first: bool) -> Steps[Rem
 
 
 def _is_gone(upload: ReadyUpload) -> Steps[bool]:
-    """Whether the parts of an aborted upload are gone. Any other refusal than "no such upload"
-    is asked for once more. If ListParts is refused, a listing of the key decides: the abort
-    itself was answered with success."""
+    """Whether the parts of an aborted upload are gone. After any other refusal than
+    "no such upload" ask once more. If ListParts is refused, a listing of the key decides: the
+    abort itself was answered with success."""
     for last in (False, True):
         try:
             yield ListParts(upload.key, upload.upload_id)
@@ -316,17 +316,17 @@ def _aborted(error: StoreError | None) -> Removed:
     before that."""
     if error is None:
         return Removed(Removal.ABORTED)
-    why = f"whether it was completed just before cannot be told: {error.message}"
+    why = f"whether it was completed just before is unknown: {error.message}"
     return Removed(Removal.ABORTED, why, error)
 
 
 # Completing ---------------------------------------------------------------------------------------
 #
 # Anyone may repeat it.
-# After a final error of Complete the store is asked what the upload is (`upload_state`). Stores
-# answer a second Complete with 200, 404, 403, 400 or 500, so every final error is settled that way,
-# not only 404 (protocol.md, "Completing is repeatable"). If the store does not tell, the
-# upload is unfinished: it is never guessed that a file is lost.
+# After a final error of Complete, ask the store what the upload is (`upload_state`). Stores answer
+# a second Complete with 200, 404, 403, 400 or 500, so every final error is settled that way, not
+# only 404 (protocol.md, "Completing is repeatable"). If the store does not say, the upload is
+# unfinished: nobody guesses that a file is lost.
 #
 # **A 200 is not always true.** versitygw answers 200 for an upload that a killed server left half
 # assembled, for ever; and for an upload that was aborted, if there is any object at the key
@@ -599,7 +599,7 @@ def _look_after(runtime: Runtime, upload: ReadyUpload, answer: Written) -> Steps
 def _wait_for(upload: ReadyUpload, told: str = "") -> Steps[ObjectInfo | StoreError | None]:
     """Wait until the object at the upload's key is what the upload became: a second Complete may be
     answered before the first one has ended (versitygw). Gives what was there at the last look, or
-    the error if nobody can tell. ``told``: the ETag in the answer to Complete."""
+    the last error. ``told``: the ETag in the answer to Complete."""
     there: ObjectInfo | StoreError | None = None
     for number in range(LOOKS_MAX):
         if number:

@@ -5,6 +5,6 @@
   and the same job completes them. Its attempt sends through magic's attempt.
 * `manifest`: files wait at the destination, and the job renames them into place.
 
-A job's record names its committer (`Terms.committer`), so each process takes the right one. The
+A job's record names its committer (`Terms.committer`), so each process has the right one. The
 names are in `base`.
 """

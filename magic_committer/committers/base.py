@@ -1,7 +1,7 @@
 """What a committer is: one job in one process, and the attempts that it makes.
 
-Whoever makes the uploads: from the task's commit on it is the same job, with one record, one fence,
-one commit (`commit.driver`) and one recovery. A committer adds how its attempts write.
+From the task's commit on each job is the same, with one record, one fence, one commit
+(`commit.driver`) and one recovery. A committer adds how its attempts write.
 
 * An attempt makes nothing visible. Its commit is atomic: all of its files, or none.
 * A value that travels (`StartedJob`, `TaskCommit`) holds no client, no lock and no secret. A
@@ -124,7 +124,7 @@ class Committer(Generic[A]):
         ``sole``: no other process shares it: needed if its files are known in memory only."""
         if self.job.adopted:
             raise OptionError(
-                f"job {self.job.id!r} is Hadoop's, adopted: it takes no tasks of this library",
+                f"job {self.job.id!r} is Hadoop's, adopted: it accepts no tasks of this library",
                 hint="Commit or abort it, and start a job of your own",
             )
         shared, track = attempt is not None and not sole, self.job.terms.track
@@ -207,8 +207,8 @@ ALIASES: Mapping[str, str] = {"staging": "directory", "file": "v1"}
 
 
 def default_for(dest: object) -> str:
-    """The committer of a destination for which nobody names one. A destination of a scheme that
-    nobody knows gets magic, which refuses it with the URLs that it takes. Pure."""
+    """The committer of a destination for which nobody names one. A destination of an unknown scheme
+    gets magic, which refuses it and names the URLs that it accepts. Pure."""
     return "manifest" if is_tree_url(dest) else "magic"
 
 

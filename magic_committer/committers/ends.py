@@ -106,7 +106,7 @@ class Turns:
                 raise self._set.failed(" is aborted, it cannot be committed")
 
     def check_open(self, *, awaited: bool = False) -> None:
-        """Raise TaskFailed unless the attempt takes files: it is open, and nobody is ending it.
+        """Raise TaskFailed unless the attempt accepts files: it is open, and nobody is ending it.
         ``awaited``: for a file that was closed before any commit began: a commit that runs now is
         waiting for it."""
         with self.lock:
@@ -118,10 +118,10 @@ class Turns:
                 what = "being aborted"
             else:
                 return
-        raise self._set.failed(f" is {what}, it takes no more files", CLOSE_FIRST)
+        raise self._set.failed(f" is {what}, it accepts no more files", CLOSE_FIRST)
 
     def refuse(self, doing: Doing, beside: int = 0) -> None:
-        """Raise TaskFailed if more than so many such calls run now."""
+        """Raise TaskFailed if more than ``beside`` such calls run now."""
         if len(self._going[doing]) > beside:
             raise self._set.failed(
                 f" is being {doing.value}, by another thread or by what a signal handler has"
@@ -340,7 +340,7 @@ class TaskAttempt(ABC):
             raise self._set.failed(f": these files failed: {name_some(lost)}")
 
     def _local_file(self, name: str, url: str, **ends: Any) -> LocalFile:
-        """Make a local file, as long as the attempt takes files; ``ends``: as of `LocalFile`. Under
+        """Make a local file, while the attempt accepts files; ``ends``: as of `LocalFile`. Under
         the turns' lock, so that no end of the attempt misses it."""
         with self._turns.lock:
             self._turns.check_open()

@@ -76,7 +76,7 @@ from magic_committer.upload import (
 #
 # * A commit begins by waiting for every file that is here, and no file comes here while it runs
 #   (`ends`). So what it stores holds every file that was closed.
-# * A file that failed is told once: by the next `open` or by the commit, whichever comes first.
+# * A file that failed is raised once: by the next `open` or by the commit, whichever comes first.
 # * At most `FILES_MAX` files are here, with at most half of the process's memory for blocks;
 #   `close` waits for the oldest otherwise.
 
@@ -95,8 +95,8 @@ _Work = tuple[Steps, Handed[None]]
 
 class Closings:
     """What one attempt has closed and not yet stored. Safe for the threads that close its files.
-    ``may_close`` raises if the attempt takes no more files. ``bytes_max``: bytes of memory that the
-    blocks of these files may hold."""
+    ``may_close`` raises if the attempt accepts no more files. ``bytes_max``: bytes of memory that
+    the blocks of these files may hold."""
 
     def __init__(
         self, runtime: Runtime, turns: Turns, may_close: Callable[[], None], bytes_max: int
@@ -279,7 +279,7 @@ class _File:
         return self.stream.state
 
     def let_go(self) -> None:
-        """Keep of the stream what is asked of a file that is pending: a job may have very many."""
+        """Keep of the stream what a pending file needs: a job may have very many."""
         if isinstance(self.stream, UploadStream):
             self.stream = pending_of(self.stream)
 
@@ -373,7 +373,7 @@ class Attempt(TaskAttempt):
         def send(path: Path) -> None:
             stream.take_file(str(path))
             stream.close()
-            with suppress(OSError):  # the directory goes with the attempt
+            with suppress(OSError):  # the attempt's end removes the directory
                 path.unlink()
 
         try:

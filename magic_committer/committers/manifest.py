@@ -77,8 +77,8 @@ BUFFER_BYTES = 256 * 1024
 class TreeFile(PlainFile):
     """A file for writing, from its start to its end. One thread at a time may use it. The raw
     ``file`` is not buffered. ``drop`` removes what was written; it is not called again after it has
-    returned: the name may be that of another file then. ``may_close`` raises if the attempt takes
-    no more files."""
+    returned: the name may be that of another file then. ``may_close`` raises if the attempt
+    accepts no more files."""
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class TreeFile(PlainFile):
 
     def _fail(self, error: BaseException) -> BaseException:
         self._failed(error, kept=MagicError)
-        with suppress(MagicError):  # the first error says more; the file goes with its attempt
+        with suppress(MagicError):  # the first error says more; the attempt's end removes the file
             self._give_up()
         return error
 
@@ -474,7 +474,7 @@ class TreeAttempt(TaskAttempt):
             file = self._tree_file(name)
         with file, local.open("rb") as source:
             shutil.copyfileobj(source, file, COPY_BYTES)
-        with suppress(OSError):  # the directory goes with the attempt
+        with suppress(OSError):  # the attempt's end removes the directory
             local.unlink()
 
     def _again(self, call: Callable[[], T]) -> T:
@@ -652,7 +652,7 @@ class ManifestCommitter(Committer[TreeAttempt]):
 # What they do not promise:
 #
 # * **v1 is not decided before its files appear.** A job that dies in its commit leaves some of them
-#   visible. To commit again goes on; a recovery or an abort does not, and takes nothing back.
+#   visible. To commit again goes on; a recovery or an abort does not, and undoes nothing.
 # * **v2 shows the files of tasks whose job fails**, and of attempts that fail in their commit.
 # * No ``replace``, and no batch of a streaming query.
 

@@ -240,7 +240,7 @@ class SavedFiles:
         """Why a file of a shared attempt was saved too late to be published; None if it was not.
 
         The set is read first, then the fence: a sweep deletes the set, but not before the fence
-        tells. In the other order a process that is slow between the two would find neither.
+        shows it. In the other order a process that is slow between the two would find neither.
 
         If the store cannot be asked, the file stays saved: the process that commits the attempt
         reads it, or the job's sweep finds it.
@@ -276,7 +276,7 @@ class SavedFiles:
         )
 
     def give_up(self, pending: Pending, error: BaseException) -> None:
-        """End the file because of ``error``, which takes the notes. Does nothing if nobody commits
+        """End the file because of ``error``, which gets the notes. Does nothing if nobody commits
         the file anyway."""
         if pending.upload_id not in self._sent:
             return

@@ -6,7 +6,7 @@
   second at the latest, and hears Ctrl-C.
 * A worker that was killed breaks a process pool. Nobody can tell whose fault it was: each item that
   was in flight has failed once more. With an executor of the caller, which is left as it is, the
-  call then ends; where the caller has told how to make one, another one goes on.
+  call then ends; where the caller has passed a function that makes one, another one goes on.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Item = TypeVar("Item")
 DOUBLE_AFTER = 3
 """Tries that must have ended well before one is called slow."""
 DOUBLE_SECONDS_MIN = 0.5
-"""No try is slow before so many seconds."""
+"""Seconds before which no try is called slow."""
 STOP_SECONDS = 1.0
 """Seconds for tries that run when a run fails. Ctrl-C reaches local workers, too: they then have
 aborted their uploads themselves. Tries that take longer are left alone, and abort theirs later."""
@@ -85,8 +85,8 @@ class Tries:
 
     * **One try of each item is accepted: the first that ends well.**
     * No item is passed over: at the end each has an accepted try, or one is given up.
-    * At most ``in_flight`` tries are in flight, and at most so many items are known: an item is
-      taken from the iterable only when there is room. So items may be a generator of millions.
+    * At most ``in_flight`` tries are in flight, and as many items are known: an item is taken from
+      the iterable only when there is room. So items may be a generator of millions.
     * An item has at most ``tries_max`` failed tries, whatever the policy says.
     * Nobody says when an executor begins a try. So all that are in flight are slow when for
       ``slow`` times the median (None: never) none has ended, and none was handed over (``moved``):
@@ -267,7 +267,7 @@ def run(
         speculate: when no item is left to begin, and no try ends for this many times the median,
             those in flight are tried a second time; the first to end counts. 3.0 is usual. None
             (default): never.
-        quiet_seconds_max: the call gives up if no try ends for so many seconds. 24 h by default.
+        quiet_seconds_max: the call gives up if no try ends for this long. 24 h by default.
         mode, committer, mark_success, s3, options, place: as for `start`.
         progress: as for `start`; also called for each item that is done (phase ``"run"``).
 
@@ -293,7 +293,7 @@ def run(
     given = callable(getattr(executor, "submit", None)) and not isinstance(executor, type)
     if not (given or callable(executor)):
         raise WrongType(
-            f"executor takes an executor, not {shown(executor)}",
+            f"executor is an Executor or a function that makes one, not {shown(executor)}",
             hint="Pass executor=lambda: concurrent.futures.ProcessPoolExecutor(8)",
         )
     if isinstance(items, str | bytes) or not isinstance(items, Iterable):
@@ -306,7 +306,7 @@ def run(
         retry = tenacity.Retrying(wait=tenacity.wait_exponential(multiplier=0.5, max=30))
     if not isinstance(retry, tenacity.Retrying):
         raise WrongType(
-            f"retry takes a tenacity.Retrying, not {shown(retry)}",
+            f"retry is a tenacity.Retrying, not {shown(retry)}",
             hint="Pass retry=tenacity.Retrying(wait=tenacity.wait_fixed(5))",
         )
     quiet = seconds("quiet_seconds_max", quiet_seconds_max)

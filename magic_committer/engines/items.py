@@ -201,7 +201,7 @@ def refuse_lazy_function(fn: Callable[..., object], caller: str = "run()") -> No
     """Raise now what each try would raise: it is no function, or its body would never run."""
     if not callable(fn):
         raise WrongType(
-            f"{caller} takes a function, not {type(fn).__name__}: {fn!r:.80}",
+            f"{caller} needs a function, not {type(fn).__name__}: {fn!r:.80}",
             hint="Pass it by its name, without parentheses",
         )
     kinds = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)

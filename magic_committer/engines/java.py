@@ -81,7 +81,7 @@ def write_wrapper(home: Path, java: Java) -> None:
 
 
 def _version(program: Path) -> int:
-    """The major version that ``java -version`` tells; 0 if it does not run."""
+    """The major version that ``java -version`` prints; 0 if it does not run."""
     try:
         # A first start from a cold disk takes seconds.
         answer = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30)

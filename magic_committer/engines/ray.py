@@ -303,7 +303,7 @@ class TableFiles:
         except TypeError as error:
             raise OptionError(
                 f"of_format of {self.format!r}: {error}",
-                hint="It takes what make_write_options of pyarrow's file format takes",
+                hint="Pass what make_write_options of pyarrow's file format accepts",
             ) from error
 
     def _options(self) -> Any:

@@ -30,7 +30,7 @@ from magic_committer.errors.messages import Remedy, counted, in_python, sentence
 
 
 class Told:
-    """What a call tells, as plain values."""
+    """The report of a call, as plain values."""
 
     __slots__ = ()
 
@@ -334,8 +334,8 @@ class JobError(MagicError):
 
     Attributes:
         job_id: the job's id; "" if none was drawn yet.
-        report: the `JobReport` of the job, if the error ended it; of a `CommitIncomplete`, what is
-            known by then; otherwise None.
+        report: the `JobReport` of the job, if the error ended it; of a `CommitIncomplete`, what
+            was known so far; otherwise None.
     """
 
     job_id: str = ""
@@ -367,7 +367,7 @@ class JobNotFound(JobError):
 
 
 class JobNotRunning(JobError):
-    """The job takes no more work: it is decided, or its record is gone.
+    """The job accepts no more work: it is decided, or its record is gone.
 
     Attributes:
         state: the state in the record; ``"absent"`` if there is none.
@@ -503,7 +503,7 @@ class NotYetAnObject(MagicError, io.UnsupportedOperation):
 class WrongProcess(UploadFailed, ValueError):
     """A file was written, flushed, closed or aborted in a process that did not open it, after a
     fork. Nothing was sent: the file still belongs to the process that opened it. It is also a
-    ValueError, like every write to a file that takes no more bytes."""
+    ValueError, like every write to a file that accepts no more bytes."""
 
     advice = (
         "Let each process write its own files: start the job with job ="

@@ -36,7 +36,7 @@ def age_words(seconds: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """So many seconds, as commands take them: ``"90m"``, ``"24h"``, ``"7d"``, ``"1.5s"``."""
+    """Seconds, as commands accept them: ``"90m"``, ``"24h"``, ``"7d"``, ``"1.5s"``."""
     for unit, size, least in (("d", 86_400, 2), ("h", 3600, 1), ("m", 60, 1)):
         if seconds >= least * size and not seconds % size:
             return f"{seconds // size:.0f}{unit}"
@@ -54,7 +54,7 @@ def bytes_words(size: int | None) -> str:
 
 
 def counted(number: int, thing: str) -> str:
-    """``"1 file"``, ``"2 files"``, for a thing whose plural takes an s."""
+    """``"1 file"``, ``"2 files"``, for a thing whose plural has an s."""
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
@@ -80,8 +80,8 @@ def pending_words(tasks: int, files: int, size: int) -> str:
 # Of a job and its attempts ------------------------------------------------------------------------
 
 ID_USED_ONCE = (
-    "A job id is used once: give another, or none and one is drawn; a start that is made again, for"
-    " the job that it started before, takes exist_ok=True"
+    "A job id is used once: give another, or none and one is drawn; to start the same job again,"
+    " pass exist_ok=True"
 )
 ENDED_OR_NEVER = "It may have ended, either way, or never been: look at the destination"
 """Of a job without a record."""
@@ -92,7 +92,7 @@ CLOSE_FIRST = (
     " comes too late needs another `write`, or another job.task(...)"
 )
 """Of a file that was open, or was opened, when its attempt was committed."""
-OWN_NAME = "Give each attempt of a task a name of its own; the job's sweep takes these files"
+OWN_NAME = "Give each attempt of a task a name of its own; the job's sweep removes these files"
 """Of an attempt whose name another one has used."""
 
 _GUESSED = {
@@ -149,7 +149,7 @@ def swept_there(what: str) -> str:
 #
 # What may be done about an error, as data: which call, for which job, with which arguments.
 #
-# An error carries its remedies (`MagicError.remedies`), and whoever shows it words them: the
+# An error carries its remedies (`MagicError.remedies`), and its reader words them: the
 # library by `in_python`, the command line by `as_command`. No other module writes a call as text,
 # and the names of options stand in the tables below only: a test looks. Pure.
 
@@ -226,7 +226,7 @@ class Remedy:
         dest: the destination's URL, the first argument.
         job_id: the job's id, the second argument; "" for a call about a whole destination.
         why: what it is for, or when it is right, in a few words: ``"finish it"``.
-        options: further arguments by name, as the Python call takes them.
+        options: further arguments by name, as for the Python call.
         keys_in: the attribute of the error that holds the keys of ``options["accept"]``. The
             Python wording names it where the keys are too many for a line.
     """

@@ -1,8 +1,8 @@
 """A task as a file system, for libraries that write directories: its writes are the task's files.
 
-``fs = job.filesystem()`` goes where a library takes an fsspec file system. What is written through
-it becomes visible when the job commits, and not before. What a writer asks meanwhile (`exists`,
-`ls`, `info`) is answered with what its own task has written.
+``fs = job.filesystem()`` goes where a library accepts an fsspec file system. What is written there
+becomes visible when the job commits, and not before. What a writer asks meanwhile (`exists`, `ls`,
+`info`) is answered with what its own task has written.
 
 Theory. A file of a task is a multipart upload: it can be written once, from start to end, and it is
 no object before the commit. So of a file that is closed three things are left:

@@ -120,7 +120,7 @@ class FileCalls:
 
         Raises:
             UploadFailed, JobNotRunning, StoreError: a file that was closed before could not be
-                stored; a note names it. Told once. Nothing was opened.
+                stored; a note names it. Raised once. Nothing was opened.
             TaskFailed: the attempt has ended, or another thread is committing or aborting it, or it
                 can never be committed (the close of a file failed, and another handle may know of
                 that file), or this is a forked child of its process.
@@ -255,7 +255,7 @@ class FileCalls:
 
         Paths are relative to the destination. ``exists``, ``ls``, ``info``, ``find``, ``glob`` and
         ``walk`` show what this task has written; not what programs put into `Task.directory`.
-        ``rm`` takes a file out of the task. On a file system a closed file can be read, copied and
+        ``rm`` removes a file from the task. On a file system a closed file can be read, copied and
         renamed before the commit; on S3 if its bytes were kept. The file system belongs to this
         process and does not pickle.
 
@@ -363,7 +363,7 @@ class FileCalls:
         attributes: Attributes | None = None,
     ) -> PutReport:
         """Put all files of a directory of this machine into the task, small ones beside each other.
-        ``progress`` of the job is told of each. Not repeatable: a task has a name once::
+        ``progress`` of the job reports each. Not repeatable: a task has a name once::
 
             >>> import pathlib, tempfile
             >>> there = pathlib.Path(tempfile.mkdtemp())

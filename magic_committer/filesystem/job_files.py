@@ -45,7 +45,7 @@ COPY_BYTES = 1 * MiB
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _TEXT_ONLY = ("encoding", "errors", "newline")
 SHARE_OF_A_FILE = 8
-"""A file is kept if it takes no more than this part of all: one file does not crowd out many."""
+"""A file is kept if it needs no more than this part of all: one file does not crowd out many."""
 
 
 class WrittenFile(TaskFile):
@@ -54,7 +54,7 @@ class WrittenFile(TaskFile):
 
     An exception that leaves ``with`` gives the file up, as every file of a task does. A library's
     wrapper that closes it instead leaves it to its task. It is not closed when it is dropped:
-    whoever drops a file without closing it has lost bytes, and the task's commit refuses that
+    a file dropped without a close has lost bytes, and the task's commit refuses that
     (`FileStillOpen`).
     """
 
@@ -203,7 +203,7 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
         return f"{PROTOCOL}://{self._sink.home.roots[0]}{self._relative(name)}"
 
     def _take_room(self, count: int, before: int) -> bool:
-        """Keep so many bytes more of a file that has ``before``. False: there is no room."""
+        """Keep ``count`` more bytes of a file that has ``before``. False: there is no room."""
         with self._lock:
             if before + count > self._file_bytes_max or count > self._free:
                 return False
@@ -300,7 +300,7 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
         if unknown:
             raise WrongType(
                 f"open({shown(name)}) does not take {', '.join(sorted(unknown))}",
-                hint="It takes attributes=magic_committer.Attributes(…) for the object's headers",
+                hint="Pass attributes=magic_committer.Attributes(…) for the object's headers",
             )
         if mode == "rb":
             # Wrapped: it is closed when a reader such as pyarrow drops it, without a warning.

@@ -3,7 +3,7 @@ call raises. The store copies objects by itself, so no byte of them comes here.
 
 Invariants:
 
-* Nothing is left out in silence. What is left out by a rule is told (`PutReport.left_out`); what
+* Nothing is left out in silence. What a rule leaves out is reported (`PutReport.left_out`); what
   cannot be read, or is no file, is an error before the first byte is sent.
 * A file that changes while it is read is an error: nobody could say which of the two was put.
 * Files of at most one block are read and sent beside each other; a larger one has the caller's
@@ -227,7 +227,7 @@ class SourceObject:
         if decoded != whole.key and base.listed(store, decoded) is not None:
             raise UploadFailed(
                 f"whether s3://{whole.bucket}/{whole.key} was copied, or {decoded!r} beside it,"
-                " cannot be told: some stores decode a source's name twice (Ceph RGW)",
+                " is unknown: some stores decode a source's name twice (Ceph RGW)",
                 hint="Rename one of the two, and copy again",
             )
 

@@ -3,7 +3,7 @@
 
 A shelf has what one task has written: names, sizes, directories. A directory is there if it was
 made, or if a file is below it. Files whose upload was aborted or has failed are not there: the
-upload's own state is asked each time.
+upload's own state decides each time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ READ_BYTES_MAX = 64 * MiB
 Info = dict[str, Any]
 """What fsspec calls the details of a file or directory."""
 KEEP_BYTES_MAX = 64 * MiB
-"""Bytes of its closed files that a file system keeps for reading, unless it is told otherwise."""
+"""Bytes of its closed files that a file system keeps for reading, by default."""
 _THERE = frozenset({FileState.OPEN, FileState.CLOSING, FileState.PENDING})
 
 # The destination ---------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ class Home:
     it, as `roots_of` says; ``holds``: what a file is called there.
 
     It only reads. What a committer keeps there for itself is not shown; nor is a link, or anything
-    behind one: whoever may write to the destination may have made it lead elsewhere.
+    behind one: another writer to the destination may have made it lead elsewhere.
     """
 
     def __init__(self, dest: Destination, store: ObjectStore) -> None:
@@ -170,7 +170,7 @@ class ShelvedFile:
 
     @property
     def is_open(self) -> bool:
-        """Whether the file still takes bytes."""
+        """Whether the file still accepts bytes."""
         return self.stream.state is FileState.OPEN
 
 
@@ -197,7 +197,7 @@ class Shelf:
         return file if file is not None and (gone or file.is_there) else None
 
     def forget(self, file: ShelvedFile) -> None:
-        """Take a file away. Its directory goes with its last file, unless it was made."""
+        """Remove a file. Its directory ends with its last file, unless it was made."""
         with self._lock:
             if self._files.get(file.name) is file:
                 del self._files[file.name]

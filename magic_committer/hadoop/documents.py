@@ -4,7 +4,7 @@ Invariants:
 
 * For any bytes, `parse` raises only `Invalid`, which names field and reason. Size, depth and the
   number of values have limits.
-* While it is read, a document takes at most some 18 times its size in memory (measured:
+* While it is read, a document needs at most some 18 times its size in memory (measured:
   docs/security.md). It has at most one value for every `BYTES_A_VALUE_MIN` bytes; this is counted
   before it is parsed. ``[],[],[]`` would take 37 times its size.
 * What `parse` accepts has one meaning: no field appears twice (readers disagree on which one
@@ -189,8 +189,8 @@ def _read(body: bytes, kind: type[T]) -> T:
 
 
 def refuse_crowded(data: bytes) -> None:
-    """Refuse a document with very many, very short values before it is parsed: each takes some 60
-    to 240 bytes of memory, whatever it takes in the file. Raises Invalid: it has more than
+    """Refuse a document with very many, very short values before it is parsed: each costs some 60
+    to 240 bytes of memory, however short it is. Raises Invalid: it has more than
     `VALUES_FREE` values, with less than `BYTES_A_VALUE_MIN` bytes for each."""
     most = VALUES_FREE + len(data) // BYTES_A_VALUE_MIN
     if 1 + len(data) - len(data.translate(None, b",[{")) <= most:
@@ -251,7 +251,7 @@ def _values(body: bytes) -> Any:
 
 
 def _unambiguous(body: bytes, above: int = 0) -> Any:
-    """The values of a document, which has one meaning. They are made last: the look before takes as
+    """The values of a document, which has one meaning. They are made last: the look before needs as
     much memory."""
 
     def once(pairs: list[tuple[str, Any]]) -> None:
@@ -435,7 +435,7 @@ PENDINGSET_VERSION: Literal[3] = 3
 PENDING_BYTES_MAX = 8 * 1024**2
 """10,000 parts with checksums take 2 MiB."""
 PENDINGSET_BYTES_MAX = 32 * 1024**2
-"""Some 35,000 files of one task. Reading takes up to 8 times its size in memory; for a forged one
+"""Some 35,000 files of one task. Reading needs up to 8 times its size in memory; for a forged one
 up to 18 times (docs/security.md)."""
 SUCCESS_BYTES_MAX = 4 * 1024**2
 SUCCESS_FILENAMES_MAX = 100
@@ -465,7 +465,7 @@ class UploadEtag(Struct, frozen=True, gc=False, rename="camel"):
 
 
 SIZE_ONLY = "size:"
-"""Begins what stands for the ETag of a file whose task has told none: its size is all."""
+"""Begins what stands for the ETag of a file whose task named none: its size is all."""
 
 
 @readable
@@ -717,7 +717,7 @@ def _check(pending: Pending, above: int = 1) -> None:
     """Look at what the types do not say; ``above`` is how deep it stands. Raises `Invalid`."""
     size, bucket = len(pending.destination_key.encode()), pending.bucket
     if size > KEY_BYTES_MAX:
-        raise Invalid("destinationKey", f"has {size} bytes, S3 takes {KEY_BYTES_MAX}")
+        raise Invalid("destinationKey", f"has {size} bytes, S3 accepts {KEY_BYTES_MAX}")
     if "/" in bucket and not is_tree(bucket):
         raise Invalid("bucket", f"is {bucket!r:.64}: it has a '/'")
     form = type(pending.etags[0])
@@ -810,7 +810,7 @@ def given_dict(values: object, what: str) -> dict[str, Any]:
         return given
     text = isinstance(values, str | bytes)
     raise WrongType(
-        f"{what}.from_dict takes a dict, not {type(values).__name__}",
+        f"{what}.from_dict needs a dict, not {type(values).__name__}",
         hint=f"Read the JSON first: {what}.from_dict(json.loads(text))"
         if text
         else f"Pass what {what}.to_dict() gave",

@@ -1,4 +1,4 @@
-"""What a committed attempt tells its job: Hadoop's TaskManifest, read and written. Pure.
+"""The report of a committed attempt: Hadoop's TaskManifest, read and written. Pure.
 
 The form is that of Hadoop 3.3.5 and later (``TaskManifest/1``): sources and destinations are URIs,
 percent-encoded as Java does it. What this library adds stands in ``extraData`` (Hadoop keeps and
@@ -64,7 +64,7 @@ _HADOOPS = {
 
 class ManifestFile(NamedTuple):
     """A file to be published: its name relative to the attempt's directory, and to the destination;
-    its bytes; and its ETag, "" if the file system tells none."""
+    its bytes; and its ETag, "" if the file system has none."""
 
     name: str
     size: int

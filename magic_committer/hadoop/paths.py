@@ -11,7 +11,7 @@ The layout below a destination ``D``, in Hadoop 3.4's shape so that its tools se
     D/__magic_stream/_<query>.json                                  a streaming query's ledger
 
 On a file system, a job whose tasks' files wait at the destination has Hadoop's other layout beside
-that, with the job's UUID, so that Hadoop's Manifest Committer takes part in it::
+that, with the job's UUID, so that Hadoop's Manifest Committer can join it::
 
     D/_temporary/manifest_<uuid>/00/tasks/<attempt>/<name>          a file of a task
     D/_temporary/manifest_<uuid>/00/manifests/_<attempt>-manifest.json
@@ -33,7 +33,7 @@ Stricter than Hadoop (3.5.0's ``MagicCommitPaths``), each time because data woul
 * a magic element below another: the file would be beside, or in, a directory that is swept;
 * a file ``_SUCCESS``: the job's commit overwrites it;
 * control characters: listings are XML and cannot carry them;
-* `MagicPath.attempt` is read from its place in the layout; Hadoop takes the fourth element.
+* `MagicPath.attempt` is read from its place in the layout; Hadoop reads the fourth element.
 
 Wider than Hadoop 3.4: the element ``__magic`` of Hadoop 3.3 is magic too.
 ``tests/unit/test_paths.py`` compares all of this with the real Hadoop's answers, row by row.
@@ -204,7 +204,7 @@ def split_key(key: str) -> list[str]:
         if not element:
             raise PathError(
                 f"{shown(key)} has an empty element",
-                hint="S3 takes 'a//b' and 'a/b' for two keys, Hadoop for one: write one slash",
+                hint="To S3 'a//b' and 'a/b' are two keys, to Hadoop one: write one slash",
             )
         if element in (".", ".."):
             raise PathError(
@@ -234,7 +234,7 @@ def _check_fits(key: str) -> str:
     if size > KEY_BYTES_MAX:
         raise PathError(
             f"the key {shown(key)} has {size} bytes",
-            hint=f"S3 takes at most {KEY_BYTES_MAX} bytes, for control objects too: shorten it",
+            hint=f"S3 accepts at most {KEY_BYTES_MAX} bytes, for control objects too: shorten it",
         )
     return key
 
@@ -252,7 +252,7 @@ def java_uri(bucket: str, key: str) -> str:
     return f"s3a://{bucket}/{_NOT_RAW_IN_JAVA.sub(lambda found: quote(found[0]), key)}"
 
 
-# Lists of elements, as Hadoop's MagicCommitPaths takes them ---------------------------------------
+# Lists of elements, as in Hadoop's MagicCommitPaths -----------------------------------------------
 
 
 def is_magic_element(element: str) -> bool:
@@ -436,8 +436,8 @@ def waiting_path(key: str, upload_id: str) -> tuple[str, str] | None:
 
 
 def owner_of(key: str, upload_id: str) -> str | None:
-    """The UUID of the job that owns an upload, by its id or its key; None if neither tells. The id
-    of a waiting file is a path, and any other path in the job's directory tells as well."""
+    """The UUID of the job that owns an upload, by its id or its key; None if neither names
+    one. The id of a waiting file is a path; any other path in the job's directory does as well."""
     home = _WAITS.match(upload_id)
     return home[1] if home else uuid_in_name(key)
 

@@ -14,10 +14,10 @@ Invariants:
 * **The job's record exists before the job claims; the job is decided after it has claimed.** To
   look at the ledger and then to decide is not enough: a driver that is paused in between would
   publish the batch a second time (counterexamples.md, #2).
-* **Nobody takes a claim from a job that may still publish** (`may_take_claim`). Such a job is
+* **A job that may still publish keeps its claim** (`may_take_claim`). Such a job is
   settled first, as a recovery does it: finished if it is decided, otherwise aborted. If it cannot
   be settled, the next run stops.
-* **A committed job writes ``done`` before its record is finished**, whoever completes it: driver,
+* **A committed job writes ``done`` before its record is finished**, in every process: driver,
   recovery, cleanup, the next run. So the record names query and batch from its decision on. A claim
   of a job whose record is closed or gone was not published, or ``done`` says so.
 * A published batch is passed over only for the checkpoint that published it. A copied checkpoint
@@ -209,7 +209,7 @@ def batch_of(batch: object) -> StreamBatch:
         return batch
     number = batch if isinstance(batch, int) and not isinstance(batch, bool) else 7
     raise WrongType(
-        f"batch takes magic_committer.StreamBatch, not {shown(batch)}",
+        f"batch is a magic_committer.StreamBatch, not {shown(batch)}",
         hint=f"Pass batch=magic_committer.StreamBatch(query, {number}), with the id of the query",
     )
 

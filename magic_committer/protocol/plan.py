@@ -8,7 +8,7 @@ record names. A plan with another ETag is not this plan.
 The plan names the accepted pendingsets, not their uploads: a job of ten million files has a plan of
 some thousand lines.
 
-A stored plan stays in memory as its bytes (`Rows`): it takes its own size and 4 bytes for each row,
+A stored plan stays in memory as its bytes (`Rows`): it needs its own size and 4 bytes for each row,
 whatever it holds. A plan has limits (``PLAN_*_MAX``). If a job's plan is beyond them, the job is
 refused before it is decided.
 """
@@ -57,7 +57,7 @@ class KeySet:
 
     def __init__(self, expected: int = 0, *, by_key: bool = False) -> None:
         """Make room for ``expected`` keys; the set grows beyond that. ``by_key``: `add_upload`
-        tells of a second upload of a key; many uploads of few keys then take long."""
+        finds a second upload of a key; many uploads of few keys then take long."""
         self._slots = _SLOTS_MIN
         while self._slots * _FULL < expected:
             self._slots *= 2
@@ -275,7 +275,7 @@ class Plan:
             " are read by those who execute it",
             hint="Nothing was decided, and nothing is visible: abort the job, and write what it"
             " wrote as several jobs: fewer tasks or partitions each; instead of mode 'replace' of a"
-            " destination with so many files, 'replace_partitions' of a part of it at a time",
+            " destination with this many files, 'replace_partitions' of a part of it at a time",
         )
 
     @classmethod

@@ -133,7 +133,7 @@ OUTCOMES: Mapping[State, str] = {
     State.REVERTED: "reverted",
     State.ABORTING: "aborted",
 }
-"""The outcome that a decided record tells. For ``closed`` it is in `JobRecord.outcome`."""
+"""The outcome in a decided record. For ``closed`` it is in `JobRecord.outcome`."""
 
 ENDS = ("committed", "aborted", "reverted")
 """The values of `JobRecord.outcome` in ``closed``. In every other state it is ""."""
@@ -226,8 +226,8 @@ class JobRecord(OwnDocument, frozen=True):
         outcome: ``committed``, ``aborted`` or ``reverted``; only in ``closed``.
         adopted: for an adopted Hadoop job: the place of its pendingsets (`JobPaths.adopted`).
         checkpoint: for a job of a streaming query: the hash of the query's checkpoint; else "".
-        batch: from ``committing`` on, for a job of a streaming query: what it publishes. Whoever
-            completes the job writes it to the query's ledger (`magic_committer.protocol.ledger`).
+        batch: from ``committing`` on, for a job of a streaming query: what it publishes. Completing
+            the job writes it to the query's ledger (`magic_committer.protocol.ledger`).
         stays: for a job that is aborted though files of it are visible: that they stay, in a
             sentence; "": none. It is for people.
     """
@@ -250,7 +250,7 @@ class JobRecord(OwnDocument, frozen=True):
 
     @classmethod
     def running(cls, **told: Any) -> JobRecord:
-        """The first record of a job: ``running``, with ``told`` of the fields."""
+        """The first record of a job: ``running``, with the fields ``told``."""
         undecided: Any = {"decider": None, "plan": None, "marker": None, "outcome": ""}
         return cls(state=State.RUNNING, **undecided, **told)
 
@@ -335,7 +335,7 @@ class StartedJob(OwnDocument, frozen=True, dict=True, omit_defaults=False):
     def owns(self, metadata: Mapping[str, str] | None) -> bool:
         """Whether a control object in the job's directories belongs to the job, by its metadata.
         Objects of Hadoop's tasks have no token; objects of a zombie of another run have that run's
-        token. The directory of waiting files is named after the job, whoever wrote into it."""
+        token. The directory of waiting files is named after the job, so all in it is the job's."""
         uuid = (metadata or {}).get(JOB_METADATA, "")
         hadoops = bool(self.adopted) or bool(self.waits)
         return uuid == self.uuid or (not uuid and hadoops)
@@ -357,7 +357,7 @@ class StartedJob(OwnDocument, frozen=True, dict=True, omit_defaults=False):
 
 @documents.readable
 class TaskCommit(OwnDocument, frozen=True):
-    """What a committed attempt tells the driver. It is small, pickles, and is JSON by `to_dict`.
+    """A committed attempt's result for the driver. It is small, pickles, and is JSON by `to_dict`.
 
     A task without files in a job with ``accept="results"`` made no request: its ``key`` is "".
 
@@ -508,7 +508,7 @@ def expected_of(expect: int | Iterable[str | int] | None) -> int | frozenset[str
             text = expect.decode(errors="replace") if isinstance(expect, bytes) else expect
             hint = f"Pass expect=[{text!r}] for one task of that id"
             if text.isdecimal():
-                hint += f", or expect={int(text)} for so many tasks"
+                hint += f", or expect={int(text)} for that many tasks"
         told = f"expect={expect!r} is neither a number of tasks nor a list of their ids"
         raise WrongType(told, hint=hint)
     if isinstance(expect, SupportsIndex):
@@ -530,13 +530,13 @@ def results_of(results: Iterable[T] | None) -> Iterable[T] | None:
         return None
     if isinstance(results, TaskCommit):
         raise WrongType(
-            f"commit takes a list of results, not one TaskCommit (of task {results.task!r})",
+            f"commit accepts a list of results, not one TaskCommit (of task {results.task!r})",
             hint="Pass [result] if the job has this one task only; else gather all of them, and"
             " commit once",
         )
     if isinstance(results, str | bytes | Mapping) or not isinstance(results, Iterable):
         raise WrongType(
-            f"commit takes a list of results, not {shown(results)}", hint="Pass [task.result]"
+            f"commit accepts a list of results, not {shown(results)}", hint="Pass [task.result]"
         )
     return results
 
@@ -548,5 +548,5 @@ def result_of(result: object) -> TaskCommit:
     if isinstance(result, Mapping):
         return TaskCommit.from_dict(result)
     raise WrongType(
-        f"commit takes TaskCommits, not {shown(result)}", hint="Pass task.result for each task"
+        f"commit accepts TaskCommits, not {shown(result)}", hint="Pass task.result for each task"
     )

@@ -47,7 +47,7 @@ class SystemClock:
 
 _IDS_AT_ONCE = 64
 _drawn: deque[str] = deque()
-"""Random digits in advance. The system is asked once for many; a forked child draws its own."""
+"""Random digits in advance. One call of the system gives many; a forked child draws its own."""
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_drawn.clear)
 
@@ -90,7 +90,7 @@ def no_progress(progress: Progress) -> None:
 OWN_SETS_BYTES_MAX = 16 * 1024**2
 """Bytes of a process's own sets: some 70,000 files."""
 OWN_SET_BYTES = 600
-"""What a set takes beside its packed bytes."""
+"""What a set costs beside its packed bytes."""
 
 
 class OwnSet(NamedTuple):

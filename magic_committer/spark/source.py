@@ -171,8 +171,8 @@ class MagicWriter(datasource.DataSourceArrowWriter, _StreamWriter):  # type: ign
 
 
 def planned(said: SourceOptions, schema: StructType) -> FrameFiles:
-    """Plan the files. Spark tells a data source nothing of its configuration, so it is not asked:
-    a partition column that is an instant needs a time zone that Python knows."""
+    """Plan the files. A data source sees nothing of Spark's configuration: a partition column that
+    is an instant needs a time zone that Python knows."""
     named = {name.lower() for name in said.partition_by}
     zone = said.time_zone
     for field in schema:

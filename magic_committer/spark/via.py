@@ -5,11 +5,11 @@ driver and executors share, ``<via>/magic-<uuid of the job>-…/``, with each fo
 that it has. Then a second Spark job uploads the files, and our job commits. Invariants:
 
 * What is uploaded is what Spark's writer committed. A directory that an executor does not share
-  loses that executor's files, and Spark tells no error. Therefore the number of files that are
+  loses that executor's files, and Spark raises no error. Therefore the number of files that are
   there, and their bytes, must be what Spark's tasks counted.
 * A file is uploaded as it was listed, or not at all: it may not change while it is read, and then
   its size and time are compared.
-* Files of an attempt that failed are never in the listing: Spark's writer is told to move files
+* Files of an attempt that failed are never in the listing: we have Spark's writer move files
   into place when a task commits and when the job commits (Hadoop's algorithm 1), not before.
 * Nobody but the owner of the job's processes can read the directory. It goes when the files are
   uploaded, or when anything failed. What a killed driver leaves is the machine's to clean, and so
@@ -253,6 +253,6 @@ def refuse_another(path: str, file: ViaFile) -> None:
 
 
 def final_name(name: str, uuid: str) -> str:
-    """The name at the destination: the job's token takes the place of the UUID that Spark draws for
+    """The name at the destination: the job's token replaces the UUID that Spark draws for
     a write. (A name without one gets the token when it is opened.)"""
     return _SPARKS_UUID.sub(rf"\g<1>mcj{uuid}", name, count=1)

@@ -206,7 +206,7 @@ def foreach_batch(
     Raises:
         WrongType, PathError, OptionError: an argument cannot be used.
     """
-    # A trial: what is wrong is told now, and not by a query that fails later.
+    # A trial: what is wrong raises now, and not in a query that fails later.
     s3 = s3_of(s3, place)
     Order(dest, "append", mark_success, s3, options, progress, committer=committer)
     StreamBatch(query if query is not None else "any", 0)

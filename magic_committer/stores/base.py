@@ -123,8 +123,8 @@ class ObjectSlice:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is all of the object. Then no range is named: S3 takes one only if the object
-        has more than 5 MiB."""
+        """Whether it is all of the object. Then no range is named: S3 accepts one only if the
+        object has more than 5 MiB."""
         return self.length == self.object_bytes
 
 
@@ -399,7 +399,7 @@ class DirectoryStore(ObjectStore, Protocol):
         ...
 
 
-# Requests as values: what a verb of the port is asked --------------------------------------------
+# Requests as values: the arguments of each verb of the port --------------------------------------
 
 
 class Put(NamedTuple):
@@ -632,7 +632,7 @@ def looked(
     its answer shows the key.
 
     Raises:
-        NotFound: there is no object. Its ``status`` is 403 if only the listing told.
+        NotFound: there is no object. Its ``status`` is 403 if the listing alone shows that.
         StoreError: as ``look`` is answered. A refusal stands if the listing, or a second look at a
             key that it shows, is refused as well.
     """

@@ -124,7 +124,7 @@ class MemoryStore:
             to who may not list the whole bucket (README, "Permissions"). False (default): with 404.
 
     Attributes:
-        before: called with each `Request` before it takes effect, in the thread that sent it. If it
+        before: called with each `Request` before it is carried out, in the sender's thread. If it
             raises, the caller gets its error, and the request has no effect. Its return value is
             ignored. None: not called.
         after: called with each `Request` that was carried out and its reply or `StoreError`. If it

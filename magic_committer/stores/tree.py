@@ -7,14 +7,14 @@ which no reader and no listing shows. Readers see a whole file or none: it is re
 **An upload is open as long as its file ``__magic_uploads/_<id>`` is there.** Create makes it, parts
 are written into it, and Complete renames it to its key: by this one rename the object appears and
 the upload ends. So of all Completes and aborts at once one has its effect, and the others find no
-upload. A part takes the next free place of the file, as parts have unequal sizes and no offset; one
+upload. A part gets the next free place of the file, as parts have unequal sizes and no offset; one
 that comes a moment early waits for its turn. So nothing is copied, but where parts were left out,
 sent again or never came in order: Complete then joins them in a new file (in the kernel; blocks are
-shared where the file system can), which takes the upload's place before it is renamed. All parts of
+shared where the file system can), which replaces the upload before it is renamed. All parts of
 an upload are sent by one process, and none after its Complete, as callers of the port do.
 
 **A mark** is an extended attribute, which a rename keeps: the user's metadata; of an upload its key
-and first part, too (the others are lines of ``_<id>.parts``). So HEAD tells what an upload became,
+and first part, too (the others are lines of ``_<id>.parts``). So HEAD shows what an upload became,
 to a recovery of any later day, without a file beside each file. A disk without them is refused at
 the first write.
 
@@ -40,8 +40,8 @@ compares and deletes on S3, too (`magic_committer.commit.revert`).
 
 **A put lasts when it answers, and so does all that this store did before it**: parts, names in
 directories and the put's own bytes are synced before it becomes visible. So a part costs no sync of
-its own: the PUT of the set that names it has it, many by one ``syncfs`` (which tells errors from
-Linux 5.8 on; before, each file is synced). What a sync could not write is not written for this
+its own: the PUT of the set that names it has it, many by one ``syncfs`` (which reports errors
+from Linux 5.8 on; before, each file is synced). What a sync could not write is not written for this
 store: each later put fails until that upload is aborted.
 
 Who dies where leaves what:
@@ -52,11 +52,11 @@ Who dies where leaves what:
 * in a Complete: before its rename the upload, open, perhaps joined; after it the object, and
   perhaps ``_<id>.parts``, which nobody reads without the upload;
 * in an abort: after its first step there is no upload;
-* in a removal: after the empty last version was created there is no object. Whoever meets it goes
+* in a removal: after the empty last version was created there is no object. The next process goes
   on; versions without a first one are removed by a listing after a day.
 
 Where a file system has no exclusive rename (NFS has no ``renameat2``), a link and an unlink do it.
-Who dies between them leaves one file with two names; whoever looks at the upload ends it.
+Who dies between them leaves one file with two names; the next look at the upload ends it.
 
 Links below the root are never followed, and what is mounted below it is refused before bytes are
 sent. So is what a tree cannot hold: an empty element, ``.``, ``..``, 256 bytes in one element, a
@@ -195,7 +195,7 @@ class TreeStore:
         tree: the file system, rooted at the directory; or the directory of this machine, an
             absolute path. The first write makes it.
         bucket: what the store is called.
-        clock: tells ages. The times of files are the file system's.
+        clock: for ages. The times of files are the file system's.
         ids: draws 32 hexadecimal digits.
     """
 
@@ -218,8 +218,8 @@ class TreeStore:
         renewed_in_children(self, TreeStore._begin)
 
     def _begin(self) -> None:
-        # What was written and may not last yet. Without a lock: who syncs takes nothing away before
-        # it has synced it, so two may sync the same.
+        # What was written and may not last yet. Without a lock: each removes from here only what it
+        # has synced, so two may sync the same.
         self._unsynced: dict[str, object] = {}
         # Of which a sync has failed: a second one may succeed and not have written them.
         self._lost: dict[str, StoreError] = {}
@@ -499,7 +499,7 @@ class TreeStore:
 
     def _no_attributes(self) -> NotSupported:
         return NotSupported(
-            "the file system has no attributes, and a job's files could not be told from others'",
+            "the file system has no attributes, so a job could not recognise its own files",
             code="NoAttributes",
             hint="Use committer='manifest', which needs none",
         )
@@ -836,7 +836,7 @@ class TreeStore:
     def _join(
         self, path: str, source: int, mark: dict[str, Any], named: Sequence[Row]
     ) -> TreeEntry:
-        """Join parts in a new file, which takes the place of the upload's: never of one that has
+        """Join parts in a new file, which replaces the upload's, but never that of one that has
         ended. Gives what it is. Two processes may do so at once: both files have the same bytes."""
         rows: list[Row] = []
         for number, etag, size, kept, _ in named:
@@ -1068,7 +1068,7 @@ class TreeStore:
         """Write a new file with its mark."""
         deep = path.count("/") > 1  # an upload that is a file of its own
         for _ in range(TRIES_MAX):
-            with suppress(NotFound):  # whoever ends removes the empty directory
+            with suppress(NotFound):  # who ends an upload removes its empty directory
                 if deep:
                     self._make_path(path)
                 return self._tree.make(path, mark, body)

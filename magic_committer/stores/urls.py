@@ -128,7 +128,7 @@ def host_and_path(url: str, scheme: str) -> tuple[str, str]:
         )
     if scheme == "hdfs" and parts.username is not None:
         raise PathError(
-            f"{url!r} names a user, which hdfs-native takes from elsewhere",
+            f"{url!r} names a user, which hdfs-native reads elsewhere",
             hint=f"Set HADOOP_USER_NAME={parts.username}, or get a ticket of Kerberos; and write"
             f" 'hdfs://{parts.netloc.rpartition('@')[2]}{parts.path}'",
         )

@@ -8,8 +8,8 @@ Completing the upload makes the object visible; it is never done here.
 
 If the owner allows it (``beside``), Create is sent when the first block is half full. A file that
 ends before has sent nothing: `close` hands Create, part and ``on_close`` to the pool as one
-function, and returns. The file is ``closing`` until that function has ended; whoever aborts it
-stops the function first, waits for it, and only then looks at the state.
+function, and returns. The file is ``closing`` until that function has ended; an abort stops the
+function first, waits for it, and only then looks at the state.
 
 A file ends in exactly one of three ways (``sender.MOVES`` is the table)::
 

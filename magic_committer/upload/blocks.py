@@ -6,7 +6,7 @@ Invariants:
 * All streams of a process share one `BlockSource`. Its blocks never hold more memory than the
   ``buffer_bytes_max`` of the stream that asks. Nobody waits for memory: a block that may not grow
   moves to disk, so a thread with many open files never waits for itself.
-* A block takes memory as it fills (a small file does not allocate 8 MiB). It gives all of it back
+* A block gets memory as it fills (a small file does not allocate 8 MiB). It gives all of it back
   in `Block.release`. Its finalizer calls this too, so that nothing is lost with a dropped stream.
   While it grows, it holds at most 1.5 times its size.
 * A large block has memory pages of its own. In the heap, allocations of the program between blocks
@@ -20,7 +20,7 @@ Invariants:
   more: the program's allocator then has to find fresh pages for each new piece.
 * A fast checksum goes on while the bytes are in the processor's cache, `SUM_BYTES` at a time: of a
   full block, which is not, it takes three times as long. A slow one is left to the sender.
-* The accounting lock is held for a few additions, never over I/O. Giving back takes no lock,
+* The accounting lock is held for a few additions, never over I/O. Giving back acquires none,
   because finalizers may run at any moment, even under that lock. The lists of pages and of open
   files are changed by single steps of lists only (append, pop, remove).
 * A file on disk has no name if the system allows it (Linux): it disappears with the process, even
@@ -62,7 +62,7 @@ FIRST_BYTES = 64 * 1024
 allocated whole."""
 
 SUM_BYTES = 256 * 1024
-"""After so many bytes a block's checksum goes on."""
+"""After these bytes a block's checksum goes on."""
 
 PAGES_BYTES_MIN = 1 * MiB
 """Memory of this size and more has pages of its own; below, the heap is cheaper."""
@@ -134,13 +134,13 @@ class BlockSource:
 
     def keep(self, pages: mmap.mmap, pid: int) -> None:
         """Keep the pages of a block of process ``pid``, as long as files are open that may need
-        them. Takes no lock."""
+        them. Acquires no lock."""
         if pid == self._pid and len(self._kept) < sum(list(self._open)):
             self._kept.append(pages)
             self.trim()  # the last file may just have ended
 
     def trim(self) -> None:
-        """Drop what is kept for more files than are open. Takes no lock."""
+        """Drop what is kept for more files than are open. Acquires no lock."""
         while len(self._kept) > sum(list(self._open)) and self._drop_one():
             pass
 
@@ -157,7 +157,7 @@ class BlockSource:
         return self._in_use
 
     def give_back(self, count: int, pid: int) -> None:
-        """Return what a block of process ``pid`` took. Takes no lock."""
+        """Return what a block of process ``pid`` took. Acquires no lock."""
         if pid == self._pid:
             self._given_back.append(count)
 
@@ -348,7 +348,7 @@ def checksum_of(algorithm: ChecksumAlgorithm, body: PartBody) -> Checksum:
 
 @dataclass(frozen=True, slots=True)
 class FileBlock:
-    """A part of a local file, which stays where it is: whoever sends it again reads it again.
+    """A part of a local file, which stays where it is: sending it again reads it again.
     ``changed_ns``: when the file was last changed, as its file system says, in nanoseconds."""
 
     path: str

@@ -153,7 +153,7 @@ class TaskFile(io.BufferedIOBase, BinaryIO):
 
 class PlainFile(TaskFile):
     """A file that keeps its state itself. One thread at a time may use it. A dropped one is given
-    up: the finalizer changes the state only; what is on a disk goes with the attempt."""
+    up: the finalizer changes the state only; the attempt's end removes what is on a disk."""
 
     def __init__(self, name: str) -> None:
         self.pid = os.getpid()
@@ -167,11 +167,11 @@ class PlainFile(TaskFile):
 
     @property
     def closed(self) -> bool:
-        """Whether the file takes no more bytes. In a forked child always True."""
+        """Whether the file accepts no more bytes. In a forked child always True."""
         return self.pid != os.getpid() or self._state is not FileState.OPEN
 
     def _is_open(self) -> bool:
-        """Whether it takes bytes, and can be closed. A failed file raises its error again."""
+        """Whether it accepts bytes, and can be closed. A failed file raises its error again."""
         self.check_process()
         if self._failure is not None:
             raise self._failure
@@ -243,7 +243,7 @@ class TextUpload(io.TextIOWrapper):
             self._stream.check_process()
         if not isinstance(text, str):
             raise WrongType(
-                f"{self._stream.name} is a file of text, and takes no {_kind(text)}",
+                f"{self._stream.name} is a file of text, and accepts no {_kind(text)}",
                 hint="Open it with mode 'wb' for bytes; or write text.decode()"
                 if isinstance(text, bytes | bytearray)
                 else "Write str(...) of it; or open the file with mode 'wb' for bytes",
@@ -304,7 +304,7 @@ def flat(data: Buffer, name: str) -> memoryview:
         view = memoryview(data)
     except TypeError:
         raise WrongType(
-            f"{name} is a file of bytes, and takes no {_kind(data)}",
+            f"{name} is a file of bytes, and accepts no {_kind(data)}",
             hint="Open it with mode 'w' for text; or write text.encode()"
             if isinstance(data, str)
             else "Write bytes, or what has a buffer: bytearray, memoryview, array, numpy, pyarrow",
@@ -313,11 +313,11 @@ def flat(data: Buffer, name: str) -> memoryview:
         if isinstance(data, memoryview):  # it was released
             raise
         raise WrongType(
-            f"{name} takes no {_kind(data)} of this type: {error}", hint="Write data.tobytes()"
+            f"{name} accepts no {_kind(data)} of this type: {error}", hint="Write data.tobytes()"
         ) from None
     if "O" in view.format and "O" in re.sub(":[^:]*:", "", view.format):  # without fields' names
         raise WrongType(
-            f"{name} takes no {_kind(data)} of Python objects: its bytes are their addresses",
+            f"{name} accepts no {_kind(data)} of Python objects: its bytes are their addresses",
             hint="Write text or bytes that you make of them; or pickle.dump(data, file)",
         )
     if view.nbytes == 0:

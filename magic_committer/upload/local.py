@@ -13,10 +13,10 @@ Invariants:
 * Nobody but the user can read it: it holds the user's data. A directory of that name that belongs
   to somebody else, or that others may enter, is refused.
 * A directory goes when its attempt has ended, or when its process ends. After a kill the system
-  unlocks its lock file; the next process that makes a directory there takes the lock and removes
+  unlocks its lock file; the next process that makes a directory there gets the lock and removes
   it (`LocalDirectory.make`). No clock and no process number decide that.
 * A lock file is created, then locked, then compared with what its name leads to: a process that
-  cleans up may have removed it in between. Whoever removes a directory holds its lock.
+  cleans up may have removed it in between. Only who holds its lock removes a directory.
 * A forked child shares its parent's lock (so nobody removes the directory under it), and removes
   nothing itself.
 """
@@ -403,5 +403,5 @@ class LocalFile(PlainFile):
     def _drop(self) -> None:
         with suppress(OSError):  # it is given up, whatever its disk says
             self._file.close()
-        with suppress(OSError):  # goes with the attempt's directory
+        with suppress(OSError):  # else it leaves with the attempt's directory
             self.path.unlink()

@@ -147,7 +147,7 @@ class PartSender:
     def _handing_over(self) -> Iterator[None]:
         """Hand the first work of the file to the pool. After an error the pool took nothing; or it
         did, and a signal handler has raised before it could say so: then nobody waits for it, and
-        whoever sees the other first aborts the upload."""
+        the first to see the other aborts the upload."""
         _unsettled.add(self)
         try:
             yield

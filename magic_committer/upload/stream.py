@@ -1,4 +1,4 @@
-"""The file object: it takes bytes, hands over blocks, and ends in exactly one of three ways.
+"""The file object: it accepts bytes, hands over blocks, and ends in exactly one of three ways.
 
 `UploadStream` has the interface of every binary file of Python. ``upload/__init__.py`` has the
 theory.
@@ -174,7 +174,7 @@ class UploadStream(TaskFile):
 
     @property
     def closed(self) -> bool:
-        """Whether the file takes no more bytes. A failed file counts as open until `close` has
+        """Whether the file accepts no more bytes. A failed file counts as open until `close` has
         raised its error: wrappers look here first and would otherwise never get it. In a forked
         child always True, so that finalizers of other libraries' wrappers leave the file alone."""
         sender = self._sender
@@ -251,7 +251,7 @@ class UploadStream(TaskFile):
     def _write(self, data: Buffer) -> int:
         self._check_open()
         if self._taken:
-            raise ValueError(f"{self.name} has taken a file: it takes no more bytes")
+            raise ValueError(f"{self.name} has taken a file: it accepts no more bytes")
         view = flat(data, self.name)
         try:
             self._ledger.add(self._uncounted())
@@ -313,7 +313,7 @@ class UploadStream(TaskFile):
     ) -> None:
         self._check_open()
         if self.length or self._taken:
-            raise ValueError(f"{self.name} has bytes already: it takes no file")
+            raise ValueError(f"{self.name} has bytes already: it accepts no file")
         try:
             blocks = blocks_of()
             small = sum(block.length for block in blocks) <= beside_bytes_max
@@ -388,7 +388,7 @@ class UploadStream(TaskFile):
             raise _again(self._failure)
 
     def _ending(self, blocks: Sequence[Block | FileBlock | ObjectBlock]) -> Steps:
-        """Send the whole file and record it. When it is stopped, whoever stopped it ends it."""
+        """Send the whole file and record it. If somebody stops it, that one ends it."""
         sender = self._sender
         try:
             if not sender.stopped:
@@ -452,7 +452,7 @@ class UploadStream(TaskFile):
 
     def __del__(self) -> None:
         # io.IOBase would call close(), which publishes. This may run in any thread, between any two
-        # instructions: it takes no lock, does no I/O and starts no thread.
+        # instructions: it acquires no lock, does no I/O and starts no thread.
         sender: PartSender | None = self.__dict__.get("_sender")
         if sender is None or self.closed or sender.state is FileState.FAILED:
             return
@@ -477,7 +477,7 @@ class UploadStream(TaskFile):
         return self._block.length - self._ledger.filled if self._block is not None else 0
 
     def _fill(self, view: memoryview) -> int:
-        """Add as many bytes as the current block takes, and give their number."""
+        """Add as many bytes as the current block has room for, and give their number."""
         ledger = self._ledger
         count = min(ledger.room, len(view))
         try:
@@ -725,7 +725,7 @@ class PartLedger:
 
 def checksum_of(parts: tuple[Part, ...]) -> Checksum | None:
     """The whole object's checksum, from those of all its parts; None if it has none of its own, or
-    if the store has told none of a copied part."""
+    if the store has returned none of a copied part."""
     sums = [(part.checksum, part.size) for part in parts if part.checksum is not None]
     if len(sums) < len(parts) or not checksums.joins(sums[0][0].algorithm):
         return None

@@ -111,7 +111,7 @@ PHASES: dict[str, tuple[Callable[[Request], bool], str, str]] = {
     "part": (of_kind("UploadPart"), LARGE, "may be running still"),
     # The record is read beside.
     "check": (of_kind("ListUploads"), "commit()", "(?:not|had) decided"),
-    "decide": (Deciding(), "commit()", "cannot be told: its decision was being written"),
+    "decide": (Deciding(), "commit()", "is unknown: its decision was being written"),
     "complete": (
         of_kind("Complete"), "write()", "is committed, and was interrupted before all of it",
     ),

@@ -89,7 +89,7 @@ def test_pandas_gets_what_is_for_it(memory_s3: MemoryStore) -> None:
         (lambda: write_delayed([], TABLE, write_text), "no part to write"),
         (lambda: write_delayed("abc", TABLE, write_text), "a list of delayed values"),
         (lambda: write_delayed(frame(), TABLE, write_text), "not DataFrame"),  # names of columns
-        (lambda: write_delayed([1], TABLE, cast(Any, 7)), "takes a function"),
+        (lambda: write_delayed([1], TABLE, cast(Any, 7)), "needs a function"),
         (lambda: write_delayed([1], "table", write_text), "not an S3 URL"),
         (lambda: to_parquet(pd.DataFrame({"n": [1]}), TABLE), "a data frame of Dask"),
         (lambda: to_parquet(frame().n, TABLE), "a data frame of Dask, not Series"),

@@ -237,7 +237,7 @@ def test_a_job_that_has_just_changed_is_not_adopted(
     assert mc.adopt(DEST, "hadoops", dry_run=True).tasks == 2
     assert contents(s3) == before
     assert mc.adopt(DEST, "hadoops").uuid
-    raises(mc.OptionError, mc.attach(DEST, "hadoops").task, "1", match="takes no tasks")
+    raises(mc.OptionError, mc.attach(DEST, "hadoops").task, "1", match="accepts no tasks")
     for state in ("running", "closed"):
         raises(mc.JobExists, mc.adopt, DEST, "hadoops", dead_after=0, match=state)
         mc.abort(DEST, "hadoops")

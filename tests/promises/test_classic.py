@@ -218,7 +218,7 @@ def test_an_abort_is_told_though_nobody_can_see_what_stays(kind: type[V1Committe
     job = start(world, kind, "nightly")
     report = world.again(job, Watched(world.store, always=refused)).driver().abort()
     assert report.outcome == "aborted"
-    assert any("cannot be told" in warning for warning in report.warnings)
+    assert any("is unknown" in warning for warning in report.warnings)
 
 
 def test_an_abort_says_that_files_stay_whenever_they_came(kind: type[V1Committer]) -> None:

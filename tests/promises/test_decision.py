@@ -654,5 +654,5 @@ def test_an_accepted_file_is_unpublished(s3: MemoryStore, refused: mc.Job, seen:
     assert (done.outcome, done.state) == ("committed", "closed")
     assert done.report is not None
     told = " ".join(warning for warning in done.report.warnings if "t/2.csv" in warning)
-    assert ("not published" in told, "cannot be told: no answer" in told) == (seen, not seen)
+    assert ("not published" in told, "is unknown: no answer" in told) == (seen, not seen)
     assert remains(s3)[:2] == ({"t/1.csv": b"1"}, [])

@@ -318,4 +318,4 @@ def test_a_bad_dict_names_its_field(s3: MemoryStore, path: str, value: object, t
 def test_what_is_no_dict_is_a_type_error(s3: MemoryStore, wrong: Any) -> None:
     """JSON that was not read, or another value: the message says what it got."""
     for cls in (mc.Job, mc.TaskCommit):
-        raises(TypeError, cls.from_dict, wrong, match=f"takes a dict, not {type(wrong).__name__}")
+        raises(TypeError, cls.from_dict, wrong, match=f"needs a dict, not {type(wrong).__name__}")

@@ -49,7 +49,7 @@ def one_file(job: mc.Job) -> mc.Task:
 BESIDE: dict[str, tuple[Callable[[mc.Task], object], str]] = {
     "abort": (lambda task: task.abort(), "is being committed"),
     "commit": (lambda task: task.commit(), ""),
-    "open": (lambda task: task.open("b.csv"), "takes no more files"),
+    "open": (lambda task: task.open("b.csv"), "accepts no more files"),
 }
 
 

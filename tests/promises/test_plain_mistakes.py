@@ -161,7 +161,7 @@ def go():
     with w as job: job.write_text("a", "1"); return job
 assert go().report.files == 1  #> a
 with w as job: job.write_text("a", "1")
-job.open("b", "w")  #! takes no more files.*another `write` > a
+job.open("b", "w")  #! accepts no more files.*another `write` > a
 w.open("a", "w")  #! Use it as `with write\(...\) as job:`
 with w as job: job.write_text("a", "1"); job.report  #! Read it after the `with` block
 with w as job: job.write_text("a", "1")
@@ -410,9 +410,9 @@ def test_bytes_into_text_and_text_into_bytes_lose_nothing(s3: MemoryStore) -> No
             make("a.txt", attributes={"content_type": "x"})
         for mode, right, wrong, told, lines in (
             ("w", "a", (b"secret", bytearray(b"secret"), 5, None),
-             r"t/a\.txt is a file of text.*'wb'", "takes no bytes"),
+             r"t/a\.txt is a file of text.*'wb'", "accepts no bytes"),
             ("wb", b"a", ("secret", 5, None, ["a"]),
-             r"t/b\.bin is a file of bytes", r"takes no str.*'w'"),
+             r"t/b\.bin is a file of bytes", r"accepts no str.*'w'"),
         ):  # fmt: skip
             with make("a.txt" if mode == "w" else "b.bin", mode) as file:
                 file.write(right)

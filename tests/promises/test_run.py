@@ -222,10 +222,10 @@ def test_what_fn_returns_is_bounded(
 
 
 WRONG: tuple[tuple[dict[str, Any], str], ...] = (
-    ({"executor": 4}, "executor takes an executor"),
+    ({"executor": 4}, "executor is an Executor"),
     ({"items": "abc"}, "items is a list"),
     ({"items": 3}, "items is a list"),
-    ({"fn": 3}, "takes a function"),
+    ({"fn": 3}, "needs a function"),
     ({"fn": generator}, "nobody runs"),
     ({"fn": coroutine}, "nobody runs"),
     ({"in_flight": 0}, "in_flight=0"),
@@ -234,8 +234,8 @@ WRONG: tuple[tuple[dict[str, Any], str], ...] = (
     ({"speculate": 0.5}, "speculate=0.5"),
     ({"speculate": "3"}, "speculate is a number"),
     ({"quiet_seconds_max": 0}, "quiet_seconds_max=0"),
-    ({"retry": 3}, "retry takes a tenacity.Retrying"),
-    ({"retry": tenacity.AsyncRetrying()}, "retry takes a tenacity.Retrying"),
+    ({"retry": 3}, "retry is a tenacity.Retrying"),
+    ({"retry": tenacity.AsyncRetrying()}, "retry is a tenacity.Retrying"),
     ({"mode": "apend"}, "'append'"),
 )
 

@@ -292,7 +292,7 @@ def test_a_listing_that_lags_behind_risks_no_object_of_a_completed_job(case: str
             assert remains(s3)[2] == ["_job.json"]
         else:
             assert (report.state, len(report.left_open)) == ("completed", 1)
-            assert "cannot be told" in report.warnings[0]
+            assert "is unknown" in report.warnings[0]
             s3.before = None
             assert mc.recover(DEST, job.id).state == "closed"
         assert s3.requests["abort_upload"] == 0

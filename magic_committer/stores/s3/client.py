@@ -399,8 +399,8 @@ class S3Store:
         return given, _PageStart(place, at.by_key, page) if place else None
 
     def _following(self, call: Call, reply: Reply, attempts: int, *markers: str) -> dict[str, Any]:
-        """The parameters by which the page behind this one is asked for; none: it is the last. A
-        page that says "more", and not where, is an error."""
+        """The parameters that request the page behind this one; none: it is the last. A page that
+        says "more", and not where, is an error."""
         if not reply.get("IsTruncated"):
             return {}
         place = {name: said for name in markers if (said := reply.get(f"Next{name}"))}

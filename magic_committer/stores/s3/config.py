@@ -2,7 +2,7 @@
 
 Everything is configured as for every AWS tool. Where the environment's variables are all there is,
 they are read here, and the SDK is not even imported; where there are configuration files, a profile
-or a role, the SDK's own chain is asked (`botocore.session`). Either way the set-up is plain, or it
+or a role, the SDK's own chain finds it (`botocore.session`). Either way the set-up is plain, or it
 is `NotPlain`, with the reason: then boto3 sends the requests (`via_boto3`).
 
 Plain is what the table of endpoints below writes as the SDK does; the tests compare each set-up
@@ -37,7 +37,7 @@ from magic_committer.stores.s3.signing import Credentials
 CUSTOMER_KEY_VARIABLE = "MAGIC_COMMITTER_SSE_CUSTOMER_KEY"
 CUSTOMER_KEY_BYTES = 32
 CREDENTIALS_ATTEMPTS_MAX = 2
-"""How often a service that gives credentials for a role is asked."""
+"""How often we ask a service that gives credentials for a role."""
 PLUGINS = "BOTOCORE_EXPERIMENTAL__PLUGINS"
 SURROUNDINGS = ("HOME", "REQUESTS_CA_BUNDLE", "BOTO_CONFIG", CUSTOMER_KEY_VARIABLE, PLUGINS)
 """Variables that a set-up depends on, beside those that begin with ``AWS_`` and name proxies."""
@@ -242,7 +242,7 @@ def credentials_of(session: Any) -> Credentials:
 
 
 def core_session(options: S3Options) -> Any:
-    """A session of the SDK's core. It fetches credentials when it is asked for them. Raises
+    """A session of the SDK's core. It fetches credentials when they are needed. Raises
     `OptionError`: the profile or a configuration file cannot be used."""
     import botocore.session  # late: it takes a while
     from botocore.config import Config

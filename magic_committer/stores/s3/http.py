@@ -69,7 +69,7 @@ IDLE_SECONDS_MAX = 15.0
 ADDRESS_SECONDS = 30.0
 """How long addresses are used without asking again. Balancers change theirs every minute."""
 OLD_ADDRESS_SECONDS = 300.0
-"""How long they are used while it is asked again."""
+"""How long they are used while we ask again."""
 NEXT_ADDRESS_SECONDS = 2.0
 """After so long without a connection the next address is tried, if there is one."""
 BYTES_PER_SECOND_MIN = 16 * 1024
@@ -107,7 +107,7 @@ class Cause(Enum):
     BROKEN = "broken"  # the connection ended, or what came is not HTTP
     LIMIT = "limit"  # the answer's head is over its limit, or the body of what is no success
     CREDENTIALS = "credentials"  # there is nothing to sign with
-    PARAMETER = "parameter"  # what is asked cannot be written in a request
+    PARAMETER = "parameter"  # a parameter cannot be written in a request
     UNREADABLE = "unreadable"  # the answer is not from S3, or answers another request
     LARGE = "large"  # the store's answer is longer than allowed, and will be so the next time
     BODY = "body"  # its file is too short, or cannot be read: at most a part of it was sent
@@ -240,7 +240,7 @@ class Deadline:
         self._silence_ends = self._phase_ends = monotonic() + self._wait
 
     def moved(self, count: int) -> None:
-        """Note that so many bytes were sent or received."""
+        """Note that ``count`` bytes were sent or received."""
         self._silence_ends = monotonic() + self._wait
         earned = count / BYTES_PER_SECOND_MIN
         self._phase_ends += earned
@@ -463,7 +463,7 @@ class _Tls:
                 self._fill()
             except ssl.SSLError:
                 with suppress(OSError):
-                    self._flush()  # tells the server why
+                    self._flush()  # shows the server why
                 raise
 
     def send(self, view: memoryview) -> int:

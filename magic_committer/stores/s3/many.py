@@ -50,8 +50,8 @@ _SLOWER = frozenset((429, 503))
 class Window:
     """How many requests may be under way: from 1 to ``most``, which is the first number. Pure.
 
-    S3 answers 503 ``SlowDown`` when a prefix gets more requests than it takes, and takes more after
-    a while. So the window is halved when the store asks for fewer requests, and grows by one when a
+    S3 answers 503 ``SlowDown`` when a prefix gets too many requests, and serves more after a
+    while. So the window is halved when the store asks for fewer requests, and grows by one when a
     whole window of requests was answered with success. This is what TCP does, for the same reason:
     many clients who do so share a store fairly, and none has to know its limit.
 

@@ -2,7 +2,7 @@
 
 botocore logs whole requests at DEBUG: canonical requests with the session token, parameters with
 the customer key, replies of credential services. A filter on the loggers of the SDK and its HTTP
-library removes every secret that `know` was ever told, and everything that matches the patterns
+library removes every secret that `know` has ever received, and everything that matches the patterns
 below.
 
 A filter on a logger does not see the records of its children, so each logger gets it. `install` is
@@ -37,16 +37,16 @@ _PATTERNS = (
 _MARKS = ("token", "customer-key", "credential=", "signature=", "://", "accesskey")
 """No pattern matches a text that has none of these, whatever its case: most texts have none."""
 FORMS_MAX = 1000
-"""Of secrets that are kept: at least this many, of those told last, and at most twice as many. A
+"""Of secrets that are kept: at least this many, the last ones, and at most twice as many. A
 service whose every job has keys of its own would else keep them all, and ask each text for each."""
 _known: list[set[str]] = [set(), set()]
-"""Those told last, and those before them. There is no lock, which a fork could leave locked: adding
+"""The last ones, and those before them. There is no lock, which a fork could leave locked: adding
 and copying are atomic."""
 
 
 def know(*secrets: str | bytes | None) -> None:
     """Remove these from every text from now on, in all forms in which they are sent. Who uses a
-    secret tells it again."""
+    secret passes it again."""
     last = _known[0]
     for secret in secrets:
         if secret and secret not in last:

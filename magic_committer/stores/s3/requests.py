@@ -100,7 +100,7 @@ class BucketPlace(NamedTuple):
 
 @dataclass(slots=True)
 class Call:
-    """What the store is asked once."""
+    """One request to the store."""
 
     verb: str  # the port's
     operation: str  # S3's name of it

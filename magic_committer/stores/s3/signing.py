@@ -72,7 +72,7 @@ def sign(
 @lru_cache(maxsize=16)
 def _key(secret: str, day: str, region: str) -> tuple[Any, Any]:
     """The day's key, to be copied, as the two hashes of RFC 2104 that have begun with it.
-    ``hmac.digest`` gives up the interpreter's lock for each text, and another thread then takes it,
+    ``hmac.digest`` gives up the interpreter's lock for each text, and another thread then gets it,
     once for each request; a copy of ``hmac.HMAC`` costs four times as much."""
     key = f"AWS4{secret}".encode()
     for step in (day, region, "s3", "aws4_request"):

@@ -68,7 +68,7 @@ _NOT_OURS = frozenset(("host", "content-length", "expect"))
 
 @dataclass
 class _Turn:
-    """One request that the SDK is asked for, and what became of it."""
+    """One request that the SDK sends, and what became of it."""
 
     call: Call
     deadline: Deadline
@@ -124,7 +124,7 @@ class ViaBoto3:
                 turn.outcome.parsed = parsed
         except Failure as error:
             turn.outcome = error
-        except Exception as error:  # whatever it is: an answer tells more
+        except Exception as error:  # whatever it is: an answer says more
             if turn.outcome is None:
                 turn.outcome = _unsent(error)
         finally:
@@ -143,7 +143,7 @@ class ViaBoto3:
         parameters = dict(call.parameters)
         if self._bucket:
             parameters["Bucket"] = self._bucket
-        if "CopySource" in parameters:  # the SDK takes a text for one that may name a version
+        if "CopySource" in parameters:  # to the SDK a text may name a version
             bucket, _, key = parameters["CopySource"].partition("/")
             parameters["CopySource"] = {"Bucket": bucket, "Key": key}
         if call.operation not in ("PutObject", "UploadPart"):
@@ -208,7 +208,7 @@ def _before_send(http: Http, request: AWSPreparedRequest, **_: Any) -> AWSRespon
     scheme, _, rest = request.url.partition("://")
     netloc, slash, target = rest.partition("/")
     body = request.body or b""
-    if hasattr(body, "read"):  # as `_opened`; a session for S3 Express is asked for without one
+    if hasattr(body, "read"):  # as `_opened`; the request of a session for S3 Express has none
         body = call.body
     headers = [
         (name, value.decode() if isinstance(value, bytes) else str(value))

@@ -197,7 +197,7 @@ _FINAL = {
     errno.ENOTEMPTY: "there is a directory that is not empty",
     errno.EXDEV: "it lies on another file system, so it cannot be renamed",
     errno.EINVAL: "the file system refuses the name",
-    errno.EROFS: "the file system takes no writes",
+    errno.EROFS: "the file system accepts no writes",
 }
 _HINTS = {
     errno.ENOSPC: "Make room on the disk, and call it again",

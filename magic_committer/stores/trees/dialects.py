@@ -2,7 +2,7 @@
 imported only where needed.
 
 Sessions of one SFTP connection, for many threads: paramiko's `SFTPClient` is for one. Of two that
-ask at once, each takes the other's answer from the wire and throws it away, and both wait for ever.
+ask at once, each reads the other's answer from the wire and throws it away, and both wait for ever.
 So a few sessions share the connection, each is used by one thread at a time, and a file stays with
 the session that opened it. A connection that is lost is made again by the next call. What was asked
 when it broke fails, and may have taken effect; files that were open are lost.
@@ -135,7 +135,7 @@ class SessionFile:
 # What fsspec has no verb for ----------------------------------------------------------------------
 #
 # fsspec gives all file systems the same verbs, and each of them means something else: ``mv``
-# replaces, refuses, copies and deletes, or does nothing and tells nobody. The store needs two
+# replaces, refuses, copies and deletes, or does nothing, in silence. The store needs two
 # promises (`base`): a rename that uses its source up, and one that is exclusive. A class
 # says how one kind keeps them. What cannot keep them is refused by name, with the reason
 # (`stores.urls.REFUSED`).
@@ -163,10 +163,10 @@ class SessionFile:
 #   hardlink@openssh.com, and where there are no links it fails. It says "Failure", whatever the
 #   reason: so a failure is followed by a look.
 # * pyarrow's HDFS cannot be used: its move deletes a file at the target and goes on, and its
-#   streams overwrite. hdfs-native gives the NameNode's own answers. It tells no inode, so no etag.
+#   streams overwrite. hdfs-native gives the NameNode's own answers. It shows no inode, so no etag.
 
 # * gcsfs sends the condition for ``mode="create"``, and gives 412 as FileExistsError. Its own
-#   ``mv`` falls back to a copy and a delete and tells nobody: so ``moveTo`` is called here. An etag
+#   ``mv`` falls back to a copy and a delete, in silence: so ``moveTo`` is called here. An etag
 #   of the content is the same for two files of the same bytes, which does no harm.
 
 
@@ -333,7 +333,7 @@ KINDS: Mapping[str, type[FsspecTree]] = {
 
 
 def tree_for(url: str) -> FileTree:
-    """The file tree of a directory, which need not exist. Nothing is asked of it yet; but where
+    """The file tree of a directory, which need not exist. It gets no request yet; but where
     there is a connection, it is made. Raises PathError as `tree_url`. OptionError: fsspec or the
     driver is not installed. StoreError: the connection failed. It may be called again.
 
@@ -370,7 +370,7 @@ def _through_fsspec(url: str, scheme: str) -> FileTree:
 
 
 def _class_of(kind: type[FsspecTree]) -> Any:
-    """The class that a tree was written for. fsspec's own table is not asked: a package that is
-    installed, as sshfs and hdfs-native, takes a protocol over in it, and renames by other rules."""
+    """The class that a tree was written for. Not by fsspec's own table: a package that is installed
+    (sshfs, hdfs-native) replaces a protocol in it, and renames by other rules."""
     module, _, name = kind.driver.partition(":")
     return getattr(import_module(module), name)

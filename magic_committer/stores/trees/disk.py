@@ -6,7 +6,7 @@
   with two names; the next call sees that they are the same, and goes on.
 * An etag is inode, time of the last write and size: a rename keeps them, another file has others.
 * A symbolic link is ``"other"``: it is never followed below the root. The root itself may be one.
-* Many files are synced by one ``syncfs``, which tells errors from Linux 5.8 on.
+* Many files are synced by one ``syncfs``, which reports errors from Linux 5.8 on.
 * A client of NFS may say for 30 seconds that a file is not there which another client has made, so
   the modes that look at what is there are refused, unless ``lookupcache=none`` (or ``positive``,
   which believes no "not there") and ``noac`` are among the mount's options.
@@ -43,7 +43,7 @@ from magic_committer.stores.trees.base import (
 NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 """Not blocking: the open of a FIFO would wait for a writer."""
 SYNC_EACH_MAX = 32
-"""Up to so many files and directories are synced one by one, more of them by one ``syncfs``."""
+"""Files and directories that are synced one by one; more of them by one ``syncfs``."""
 
 _REMOTE = ("nfs", "cifs", "smb", "fuse", "lustre", "ceph", "9p", "afs", "gpfs", "beegfs")
 _LAGS = (
@@ -255,8 +255,8 @@ def set_mark(descriptor: int, mark: Mapping[str, Any]) -> None:
         if isinstance(error, OSError) and error.errno not in _LACKS:
             raise
         raise NotSupported(
-            f"the file system has no extended attributes ({error}), and a job's files could not be"
-            " told from others'",
+            f"the file system has no extended attributes ({error}), so a job could not recognise"
+            " its own files",
             code="NoAttributes",
             hint="Write to a disk that has them (ext4, xfs, btrfs, NFS 4.2), and copy the files"
             " from there",
@@ -381,7 +381,7 @@ def move(source: str, target: str, *, exclusive: bool) -> None:
 
 
 def _syncs_file_systems() -> bool:
-    """Whether there is a ``syncfs``, and it tells errors."""
+    """Whether there is a ``syncfs``, and it reports errors."""
     found = re.match(r"(\d+)\.(\d+)", os.uname().release)
     known = found is not None and (int(found[1]), int(found[2])) >= (5, 8)
     return known and hasattr(_libc, "syncfs")
@@ -401,7 +401,7 @@ def sync(path: str, *, whole: bool = False) -> None:
 
 
 def mount_options(path: str) -> tuple[str, set[str]]:
-    """Type and options of the file system that a path is on, where the system tells."""
+    """Type and options of the file system that a path is on, where the system shows them."""
     at, best, found = os.path.realpath(path), "", ("", set[str]())
     with suppress(OSError), open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:
         for line in mounts:

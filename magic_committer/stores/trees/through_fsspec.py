@@ -3,7 +3,7 @@
 * **A mark is the end of the file**: one line of JSON behind the bytes, and one with its length. So
   it is there when the file is, a rename keeps it, and nothing lies beside. Only control objects
   have one. Hadoop 3.5.0 reads a set up to the end of its JSON (TaskManifest.load). The
-  mark has a drawn id, which is the file's etag: it tells versions apart where times do not.
+  mark has a drawn id, which is the file's etag: by it versions differ where times do not.
 * What a driver raises becomes the library's errors: an OSError by its errno, an answer of HTTP by
   its status. Everything else is `Unanswered`: nobody can tell whether it took effect.
 * `FsspecTree.make_root` does not believe the table of dialects alone: it renames two files to one
@@ -52,13 +52,13 @@ LOOKS_MAX = 3
 """How often a file is read of which too few bytes come."""
 
 Info = Mapping[str, Any]
-"""What fsspec tells of a path."""
+"""What fsspec knows of a path."""
 
 
 class FsspecTree:
     """A directory of a file system of fsspec, which keeps no listings. ``root``: the directory, as
-    the file system writes paths. ``url`` ends in a ``/``. What begins with ``_`` is asked with
-    paths of the file system, and differs between its kinds (`dialects`)."""
+    the file system writes paths. ``url`` ends in a ``/``. What begins with ``_`` gets paths
+    of the file system, and differs between its kinds (`dialects`)."""
 
     driver: ClassVar[str] = ""
     """The fsspec class that it was written for, as ``module:name``."""
@@ -303,7 +303,7 @@ def is_there(path: str) -> FileExistsError:
 
 
 def seconds_of(info: Info) -> float:
-    """When a file was last written, in seconds since 1970; 0.0 where nobody tells. Pure."""
+    """When a file was last written, in seconds since 1970; 0.0 where that is unknown. Pure."""
     for name in ("mtime", "last_modified", "modification_time", "created"):
         value = info.get(name)
         if isinstance(value, datetime):
