@@ -285,7 +285,7 @@ def errors_to(descriptor: int) -> Iterator[None]:
 
 @dataclass
 class Story:
-    """Tells what happens, and remembers whether all of it was as promised."""
+    """Prints what happens, and remembers whether all of it was as promised."""
 
     started: float = field(default_factory=time.monotonic)
     kept: bool = True

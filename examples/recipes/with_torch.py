@@ -46,7 +46,7 @@ def write_rank(job: mc.Job, state: dict[str, Any]) -> dict[str, Any]:
 
 
 def from_rank_0(value: Any = None) -> Any:
-    """Rank 0 tells all others."""
+    """Send rank 0's value to all others."""
     told = [value]
     dist.broadcast_object_list(told, src=0)
     return told[0]

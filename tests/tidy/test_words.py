@@ -1,9 +1,12 @@
-"""docs/glossary.md holds: one limit has one name in the API, on the command line and in files."""
+"""One limit has one name, that of docs/glossary.md; and no sentence has a banned word."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
+import tokenize
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -11,8 +14,9 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.cli.app import load_all, root
+from tests.tidy.sources import ROOT, project_files
 
-GLOSSARY = (Path(__file__).parents[2] / "docs" / "glossary.md").read_text()
+GLOSSARY = (ROOT / "docs" / "glossary.md").read_text()
 AGES = ("dead_after", "leftover_after", "forget_after", "forget_given_after")
 GONE = ("older_than", "dead_seconds", "leftover_older_than", "closed_older_than", "keep_closed")
 """Names that an age had before; an upload's age is `older_than` on the command line."""
@@ -61,3 +65,67 @@ def test_the_glossary_names_each(age: str) -> None:
     option = f"`--{age.replace('_', '-')}`" if age in AGES[:3] else "–"
     row = re.escape(f"| `{age}` | {option} |")
     assert re.search(row, GLOSSARY)
+
+
+TIME = (
+    r"( [\w-]+(\.\d+)?){0,3} (long|longer|times?|while|moment|(micro)?seconds|minutes|hours|s|ms)\b"
+)
+WORDS = rf"told|tells|whoever|of renames|so many|is asked|goes with|by then|takes(?!{TIME})"
+BANNED = re.compile(rf"\b({WORDS})\b", re.IGNORECASE)
+"""Things do not tell, take, want: they return, accept, contain. Only time may be taken."""
+CODE = re.compile(r"(?s)```.*?```|(`+)[^`\n]*\1|\{[{%].*?[%}]\}")
+ROOMS = ("magic_committer/", "pyspark_magic/", "examples/", "docs/", "mkdocs.yml")
+EXEMPT = (
+    *("magic_committer/cli/", "magic_committer/maintenance/"),
+    *(
+        f"docs/{page}.md"
+        for page in ("cli", "glossary", "performance", "recovery", "spark", "stores")
+    ),
+)
+
+
+def prose(file: Path) -> Iterator[str]:
+    """What people read in a file: a page, or comments, docstrings and messages."""
+    text = file.read_text(encoding="utf-8")
+    if file.suffix != ".py":
+        yield text
+        return
+    with tokenize.open(file) as lines:
+        tokens = [t.string for t in tokenize.generate_tokens(lines.readline) if t.string[:1] == "#"]
+    yield "\n".join(comment.lstrip("# ") for comment in tokens)
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(one.value) for one in node.values if isinstance(one, ast.Constant))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield node.value
+
+
+def banned(text: str) -> list[str]:
+    """The banned words of a text without its code, each with what stands around it."""
+    words = " ".join(CODE.sub("", text).split())
+    return [words[max(0, m.start() - 30) : m.end() + 20] for m in BANNED.finditer(words)]
+
+
+def test_no_sentence_has_a_banned_word() -> None:
+    """No comment, docstring, message or page of the project does, but for those in tests."""
+    found = [
+        f"{name}: …{words}…"
+        for file in project_files(".py", ".md", ".yml", ".jinja")
+        if (name := str(file.relative_to(ROOT))).startswith(ROOMS) or "/" not in name
+        if not name.startswith(EXEMPT)
+        for text in prose(file)
+        for words in banned(text)
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("text", ["It tells why.", "jobs of\nrenames", "takes a list, at times"])
+def test_a_banned_word_is_found(text: str) -> None:
+    """Across lines, too."""
+    assert banned(text)
+
+
+@pytest.mark.parametrize("time", ["3 s", "1.8 times as long", "a while", "less time", "longer"])
+def test_time_may_be_taken(time: str) -> None:
+    """By seconds, by comparison, or without a number."""
+    assert not banned(f"It takes {time}.")
