@@ -24,6 +24,7 @@ other requests meanwhile.
 from __future__ import annotations
 
 import logging
+import random
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -166,9 +167,7 @@ class Attempts:
             return None
         first = THROTTLED_SECONDS if found == "throttled" else TRANSIENT_SECONDS
         longest = min(WAIT_SECONDS_MAX, first * 2.0 ** min(self._count - 1, 20))
-        from tenacity import wait_random  # late: most requests do not fail
-
-        wait = wait_random(longest / 2, longest)(None)  # type: ignore[arg-type]  # it takes none
+        wait = random.uniform(longest / 2, longest)
         now = self._clock.monotonic()
         left = self._left(now)
         if stranger and self._count > 1:
