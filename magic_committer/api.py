@@ -552,7 +552,15 @@ def write(
     so. Repeatable: each call is another job. Use each result for one ``with``.
 
     Args:
-        dest, mode, committer, mark_success, s3, place, options, progress: as for `start`.
+        dest: ``s3://bucket/prefix``, or the URL of a directory: ``file:///path``.
+        mode: what happens to present data: ``"append"`` (default), ``"fail"``, ``"replace"``,
+            ``"fail_partitions"``, ``"replace_partitions"``; Spark's words do too (`start`).
+        committer: the protocol, by its name; None (default): the best for the destination.
+        mark_success: True (default): write `_SUCCESS` after the commit.
+        s3: the connection to the store; None (default): as the environment says.
+        place: instead of ``s3``: ``endpoint_url``, ``region``, ``profile``.
+        options: sizes, numbers and formats; None (default): the defaults of `Options`.
+        progress: a function that long steps call, from threads of this process. Default: none.
 
     Returns:
         A `Writing`, for ``with``.

@@ -91,7 +91,7 @@ _options = options(
     ),
     click.option(
         "--content-type", metavar="TYPE",
-        help="The content type of each file; put guesses it from the name otherwise.",
+        help="The content type of each file; guessed from its name by default.",
     ),
     click.option("--no-success", is_flag=True, help="Write no _SUCCESS."),
     dry_run,
