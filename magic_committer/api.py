@@ -26,6 +26,7 @@ from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, Unpack, get_args, overload
+from urllib.parse import unquote
 from weakref import WeakSet
 
 from magic_committer.commit.setup import find_job
@@ -80,6 +81,7 @@ from magic_committer.runtime import wiring
 from magic_committer.runtime.components import ProgressFunction, no_progress
 from magic_committer.runtime.threads import cleaning_up, ending
 from magic_committer.stores.base import Attributes
+from magic_committer.stores.urls import is_tree_url, tree_url
 from magic_committer.upload import FileState, PlainFile, TaskFile, TextUpload, UploadStream
 from magic_committer.upload.file import Buffer, flat, nothing
 
@@ -102,6 +104,7 @@ class Writing(FileCalls):
         self._start = start
         self._pid = os.getpid()
         self._job: Job | None = None
+        self._inside = False  # `_entered` forgets what is in a cycle before anything is finalized
         self._end_life: Callable[[], None] = nothing
         self._leave_urls: Callable[[], None] = nothing
 
@@ -155,9 +158,11 @@ class Writing(FileCalls):
             self._of, self._make_sink = self._job.task("0")._own(), self._job._sink
             self._end_life = self._job.keep_alive()
             self._job._at_home = True
+            self._inside = True
             _entered.add(self)
             self._leave_urls = enter(self._job.dest, self._files)
         except BaseException as error:  # a signal: the job is there, and nobody leaves the block
+            self._inside = False
             _entered.discard(self)
             self._end_life()
             give_up(self._job, error)
@@ -168,13 +173,14 @@ class Writing(FileCalls):
         if self._pid != os.getpid():
             leave_alone(self.job, self._pid, error)
             return
-        if self not in _entered:
+        if not self._inside:
             return  # the interpreter's end has left it
         try:
             self._leave_urls()
             self._end(error)
         finally:
             self._end_life()
+            self._inside = False
             _entered.discard(self)
 
     def _end(self, error: BaseException | None) -> None:
@@ -285,8 +291,12 @@ class OneFile(PlainFile):
         self.check_process()
         self.__exit__(MagicError, MagicError("the file was given up"), None)
 
+    def ends_well(self) -> None:
+        self._passing = sys.exception()  # it does not pass through this block
+
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is None:
+            self.ends_well()
             self.close()
         elif self._state is FileState.OPEN:
             self._state = FileState.ABORTED
@@ -654,7 +664,12 @@ def open(
             f" smart_open.open({url!r}) or s3fs"
         )
     text = text_options(mode, encoding, errors, newline)
-    parent, _, name = url_text(url).rpartition("/")
+    whole = url_text(url)
+    if is_tree_url(whole) and not whole.endswith("/"):
+        whole = tree_url(whole).removesuffix("/")
+    parent, _, name = whole.rpartition("/")
+    if is_tree_url(whole):
+        name = unquote(name)
     check_name(name)
     file = OneFile(
         write(f"{parent}/", mark_success=False, s3=s3, options=options, **place),

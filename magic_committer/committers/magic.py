@@ -359,6 +359,7 @@ class Attempt(TaskAttempt):
                 beside=self._closings if self._in_memory else None,
                 statistics=self.statistics,
             )
+            stream.take_back = partial(self._take_back, name)
             file = self._files[name] = _File(name, stream)
             stream.when_pending(file.let_go)
         self.statistics.add(statistics.FILES_CREATED)
@@ -377,10 +378,12 @@ class Attempt(TaskAttempt):
                 path.unlink()
 
         try:
-            return self._local_file(name, stream.name, on_close=send, on_abort=stream.abort)
+            file = self._local_file(name, stream.name, on_close=send, on_abort=stream.abort)
         except BaseException:
             stream.abort()
             raise
+        file.take_back = stream.take_back
+        return file
 
     def directory(self, *, unique: bool) -> Path:
         """There is none: see `Task.directory`."""
@@ -457,8 +460,20 @@ class Attempt(TaskAttempt):
                 raise failures[0]
             self.statistics.add(statistics.COMMITS_ABORTED, count)
         with self._turns.lock:
+            self._cut.discard(file.name)
             if self._files.get(file.name) is file:
                 del self._files[file.name]
+
+    def _drop_closed(self, name: str) -> None:
+        pending = self._files[name].pending
+        if pending is None or not self._saved.shared:
+            self.discard(name)
+            return
+        # Others may commit it: nobody may commit the attempt from now on.
+        error = self._set.failed(f": an exception has cut {name!r}, which was closed before")
+        self._saved.give_up(pending, error)
+        if self._saved.dead is None:
+            raise error
 
     def _take_out(self, file: _File, pending: Pending) -> None:
         if file.discarded:

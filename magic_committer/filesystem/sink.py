@@ -196,6 +196,12 @@ class Shelf:
         file = self._files.get(name)
         return file if file is not None and (gone or file.is_there) else None
 
+    def name_of(self, stored_name: str) -> str:
+        """The name of a file that is stored under that one; "" if there is none."""
+        with self._lock:
+            files = self._files.values()
+            return next((one.name for one in files if one.stored_name == stored_name), "")
+
     def forget(self, file: ShelvedFile) -> None:
         """Take a file away. Its directory goes with its last file, unless it was made."""
         with self._lock:
@@ -282,6 +288,7 @@ class Sink:
         self.waiting = attempt.waiting  # reads and renames closed files; None: they are uploads
         self.block_bytes = block_bytes
         self.shelf = Shelf()
+        attempt.gone = lambda stored: self._forget(stored, self.shelf.name_of(stored))
         for name, file in attempt.streams().items():
             self.note(name, file)
 
@@ -301,6 +308,9 @@ class Sink:
         """Take a file out of the task, which may be on the shelf by either name. Raises what
         `Task.discard` raises; then it stays."""
         self.attempt.discard(stored_name)
+        self._forget(stored_name, name)
+
+    def _forget(self, stored_name: str, name: str) -> None:
         for shown_name in (name, stored_name):
             file = self.shelf.get(shown_name, gone=True)
             if file is not None and file.stored_name == stored_name:
