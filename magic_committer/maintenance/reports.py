@@ -18,6 +18,7 @@ from magic_committer.options import S3Options
 from magic_committer.protocol.record import State
 from magic_committer.runtime import wiring
 from magic_committer.runtime.components import no_progress
+from magic_committer.runtime.threads import patient
 
 if TYPE_CHECKING:
     from magic_committer.maintenance.ending import Ending
@@ -82,13 +83,24 @@ class ActionPlan(Generic[T]):
         question: what to ask a person before `run`; "" if nothing is left to do, or to change.
         rows: what it is about, as plain JSON values: one row for a job, one for each upload.
         warning: what the question presupposes, or what is lost; "" if there is nothing.
-        run: do it. Returns what the call of that name returns, and raises what it raises.
     """
 
     question: str
     rows: Iterable[Mapping[str, Any]]
     warning: str
-    run: Callable[[], T] = field(repr=False)
+    _run: Callable[[], T] = field(repr=False)
+
+    @patient()
+    def run(self) -> T:
+        """Do what was planned.
+
+        Returns:
+            What the call of that name returns at once.
+
+        Raises:
+            MagicError: as that call.
+        """
+        return self._run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +168,7 @@ class FoundJob(Told):
     checkpoint: str = ""
     _s3: S3Options | None = field(default=None, repr=False, compare=False)
 
+    @patient()
     def recover(
         self,
         *,
@@ -182,6 +195,7 @@ class FoundJob(Told):
         """
         return self._end(adopt, dead_after).recover(accept, leave_visible)
 
+    @patient()
     def abort(
         self,
         *,
@@ -205,6 +219,7 @@ class FoundJob(Told):
         """
         return self._end(adopt, dead_after).abort(revert, leave_visible)
 
+    @patient()
     def commit(
         self,
         *,
@@ -228,11 +243,13 @@ class FoundJob(Told):
         """
         return self._end(adopt, dead_after).commit(expect, accept)
 
+    @patient()
     def adopt(self, *, dead_after: Age | None = None) -> ActionPlan[Adoption]:
         """Plan to adopt a Hadoop job, as `magic_committer.adopt` does at once; ``dead_after``, and
         what is raised, as there."""
         return self._end(True, dead_after).adopting()
 
+    @patient()
     def give_up(self, *, dead_after: Age | None = None) -> ActionPlan[GivenUp]:
         """Plan to give the job up, as `magic_committer.force_abort` does at once; ``dead_after``,
         and what is raised, as there. The plan's row has the fields of `GivenUp`."""
