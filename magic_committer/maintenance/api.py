@@ -1,15 +1,6 @@
 """For operators: `inspect`, `recover`, `abort`, `force_abort`, `adopt`, `uploads`, `cleanup`.
-Anyone may call them, from any machine, as often as needed.
-
-::
-
-    for job in mc.inspect("s3://bucket/table"):
-        print(job.id, job.state, job.would)
-        plan = job.recover()                     # finish a decided job, abort an undecided one
-        if input(plan.question) == "y":
-            plan.run()
-    mc.recover("s3://bucket/table", job.id)      # the same at once
-    mc.cleanup("s3://bucket/table")              # for cron: dead jobs, and leftovers of other jobs
+Anyone may call them, from any machine, as often as needed. docs/recovery.md has the loop that ends
+each job of a destination.
 """
 
 from __future__ import annotations

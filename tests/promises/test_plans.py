@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -49,6 +50,27 @@ def test_a_job_in_each_state_has_the_plan_of_the_command(
     done = plan.run()
     assert mc.attach(DEST, "mine").state == done.state == "closed"
     assert visible(machine.s3) == (FILES if done.outcome == "committed" else {})
+
+
+def test_the_blocks_of_the_guide_end_what_can_be_ended(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """docs/recovery.md as it stands: jobs that may be alive, Hadoop's, or unreadable are told
+    of, and the others end."""
+    table = "s3://bucket/table"
+    leave_job(machine.s3, "3.5.0", dest="table/")
+    machine.s3.put_object("table/__magic_job-new/_job.json", b'{"version":99}')
+    mc.start(table, job_id="dead")
+    machine.later(2 * DAY)
+    mc.start(table, job_id="alive")
+    page = (Path(__file__).parents[2] / "docs/recovery.md").read_text(encoding="utf-8")
+    told = []
+    for block, job_id in zip(page.split("```python\n")[1:], ("dead", "", "hadoops"), strict=True):
+        exec(block.partition("```")[0], {"mc": mc, "job_id": job_id, "input": lambda _: "y"})
+        told.append(capsys.readouterr().out)
+    assert all(why in told[0] for why in ("may be alive", "is a Hadoop job", "newer version"))
+    states = {job.id: job.state for job in mc.inspect(table)}
+    assert states == {"dead": "closed", "alive": "running", "hadoops": "closed", "new": "absent"}
 
 
 def test_read_only_rights_are_enough_for_a_plan(machine: Machine) -> None:
