@@ -71,8 +71,8 @@ def inspect(
 
     Args:
         dest: ``s3://bucket/prefix``, as for `start`.
-        dead_after: a running job without a change for this long counts as dead in ``would``. A
-            `timedelta` or seconds; 24 hours by default.
+        dead_after: a running job without a change for this long counts as dead, in ``would`` and
+            for `FoundJob.recover`. A `timedelta` or seconds; 24 hours by default.
         below: True: also the jobs of all directories below ``dest``, found by one listing of its
             objects. False by default.
         s3, place: the connection to the store, as for `start`.
@@ -92,7 +92,7 @@ def inspect(
     if problems:
         raise FormatError(destination.url, "", "; ".join(problems))
     jobs = (job for one in dests for job in inspect_all(runtime, one, limit))
-    return [replace(job, _s3=s3_of(s3, place)) for job in jobs]
+    return [replace(job, _s3=s3_of(s3, place), _dead_after=limit) for job in jobs]
 
 
 @patient()

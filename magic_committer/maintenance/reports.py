@@ -167,6 +167,7 @@ class FoundJob(Told):
     batch: int | None = None
     checkpoint: str = ""
     _s3: S3Options | None = field(default=None, repr=False, compare=False)
+    _dead_after: float | None = field(default=None, repr=False, compare=False)
 
     @patient()
     def recover(
@@ -184,7 +185,8 @@ class FoundJob(Told):
             accept, leave_visible: as for `magic_committer.recover`.
             adopt: True: you promise that the JVM of a Hadoop job is dead. It is adopted first.
             dead_after: as for `magic_committer.recover`; for a Hadoop job as for
-                `magic_committer.adopt`. None (default): the default of these calls.
+                `magic_committer.adopt`. None (default): of a job with a record what `inspect` was
+                given, so that the plan does what ``would`` says; otherwise the default of `adopt`.
 
         Returns:
             The plan. Its row has what would be done in ``would``, and ``unresolved`` keys.
@@ -193,6 +195,8 @@ class FoundJob(Told):
             JobError: the job cannot be ended in this way; the error says why, and what can be done.
             StoreError: the store refused a request, or cannot be reached.
         """
+        if dead_after is None and self.kind == "ours":
+            dead_after = self._dead_after
         return self._end(adopt, dead_after).recover(accept, leave_visible)
 
     @patient()

@@ -73,6 +73,19 @@ def test_the_blocks_of_the_guide_end_what_can_be_ended(
     assert states == {"dead": "closed", "alive": "running", "hadoops": "closed", "new": "absent"}
 
 
+@pytest.mark.parametrize("limit", [YOUNG, DAY])
+def test_a_plan_does_what_its_job_would(machine: Machine, limit: float) -> None:
+    """A job is as dead for `FoundJob.recover` as it was for `inspect`, if no other age is given."""
+    machine.job("running")
+    machine.later(2 * YOUNG)
+    (job,) = mc.inspect(DEST, dead_after=limit)
+    if job.would.startswith("nothing yet"):
+        assert raises(mc.JobTooYoung, job.recover).limit == limit == DAY
+    else:
+        assert raises(mc.JobTooYoung, job.recover, dead_after=DAY).limit == DAY
+        assert job.recover().run().outcome == "aborted"
+
+
 def test_read_only_rights_are_enough_for_a_plan(machine: Machine) -> None:
     """A plan of each verb, on a store where nothing may be written; its run is refused."""
     machine.job("running", job_id="mine")
