@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from magic_committer.errors import JobReport, JobTooYoung, OptionError, Told
 from magic_committer.errors.messages import Remedy, age_words, counted, name_some
 from magic_committer.hadoop.paths import Destination
-from magic_committer.options import S3Options
+from magic_committer.options import Options, S3Options, options_of
 from magic_committer.protocol.record import State
 from magic_committer.runtime import wiring
-from magic_committer.runtime.components import no_progress
+from magic_committer.runtime.components import ProgressFunction, no_progress
 from magic_committer.runtime.threads import patient
 
 if TYPE_CHECKING:
@@ -177,6 +177,8 @@ class FoundJob(Told):
         leave_visible: bool = False,
         adopt: bool = False,
         dead_after: Age | None = None,
+        options: Options | None = None,
+        progress: ProgressFunction = no_progress,
     ) -> ActionPlan[Recovery]:
         """Plan to finish the job if its driver is dead, as `magic_committer.recover` does at once.
         Repeatable; so is the run.
@@ -187,6 +189,7 @@ class FoundJob(Told):
             dead_after: as for `magic_committer.recover`; for a Hadoop job as for
                 `magic_committer.adopt`. None (default): of a job with a record what `inspect` was
                 given, so that the plan does what ``would`` says; otherwise the default of `adopt`.
+            options, progress: as for `start`, for the plan and its run.
 
         Returns:
             The plan. Its row has what would be done in ``would``, and ``unresolved`` keys.
@@ -197,7 +200,7 @@ class FoundJob(Told):
         """
         if dead_after is None and self.kind == "ours":
             dead_after = self._dead_after
-        return self._end(adopt, dead_after).recover(accept, leave_visible)
+        return self._end(adopt, dead_after, options, progress).recover(accept, leave_visible)
 
     @patient()
     def abort(
@@ -207,6 +210,8 @@ class FoundJob(Told):
         leave_visible: bool = False,
         adopt: bool = False,
         dead_after: Age | None = None,
+        options: Options | None = None,
+        progress: ProgressFunction = no_progress,
     ) -> ActionPlan[JobReport]:
         """Plan to abort the job, as `magic_committer.abort` does at once. Repeatable; so is the
         run.
@@ -214,6 +219,7 @@ class FoundJob(Told):
         Args:
             revert, leave_visible: as for `magic_committer.abort`.
             adopt, dead_after: for a Hadoop job, as for `recover`.
+            options, progress: as for `recover`.
 
         Returns:
             The plan.
@@ -221,7 +227,7 @@ class FoundJob(Told):
         Raises:
             JobError, StoreError: as for `recover`.
         """
-        return self._end(adopt, dead_after).abort(revert, leave_visible)
+        return self._end(adopt, dead_after, options, progress).abort(revert, leave_visible)
 
     @patient()
     def commit(
@@ -231,6 +237,8 @@ class FoundJob(Told):
         accept: Collection[str] = (),
         adopt: bool = False,
         dead_after: Age | None = None,
+        options: Options | None = None,
+        progress: ProgressFunction = no_progress,
     ) -> ActionPlan[JobReport]:
         """Plan to commit what the job's tasks left, as `Job.commit` does at once. Repeatable; so
         is the run.
@@ -238,6 +246,7 @@ class FoundJob(Told):
         Args:
             expect, accept: as for `Job.commit`.
             adopt, dead_after: for a Hadoop job, as for `recover`.
+            options, progress: as for `recover`.
 
         Returns:
             The plan. Its row names the ``tasks``, and counts ``files`` and ``bytes``.
@@ -245,29 +254,43 @@ class FoundJob(Told):
         Raises:
             JobError, StoreError: as for `recover`.
         """
-        return self._end(adopt, dead_after).commit(expect, accept)
+        return self._end(adopt, dead_after, options, progress).commit(expect, accept)
 
     @patient()
-    def adopt(self, *, dead_after: Age | None = None) -> ActionPlan[Adoption]:
-        """Plan to adopt a Hadoop job, as `magic_committer.adopt` does at once; ``dead_after``, and
+    def adopt(
+        self, *, dead_after: Age | None = None, options: Options | None = None
+    ) -> ActionPlan[Adoption]:
+        """Plan to adopt a Hadoop job, as `magic_committer.adopt` does at once; the arguments, and
         what is raised, as there."""
-        return self._end(True, dead_after).adopting()
+        return self._end(True, dead_after, options, no_progress).adopting()
 
     @patient()
-    def give_up(self, *, dead_after: Age | None = None) -> ActionPlan[GivenUp]:
-        """Plan to give the job up, as `magic_committer.force_abort` does at once; ``dead_after``,
+    def give_up(
+        self,
+        *,
+        dead_after: Age | None = None,
+        options: Options | None = None,
+        progress: ProgressFunction = no_progress,
+    ) -> ActionPlan[GivenUp]:
+        """Plan to give the job up, as `magic_committer.force_abort` does at once; the arguments,
         and what is raised, as there. The plan's row has the fields of `GivenUp`."""
-        return self._end(False, dead_after).give_up()
+        return self._end(False, dead_after, options, progress).give_up()
 
-    def _end(self, adopt: bool, dead_after: Age | None) -> Ending:
+    def _end(
+        self,
+        adopt: bool,
+        dead_after: Age | None,
+        options: Options | None,
+        progress: ProgressFunction,
+    ) -> Ending:
         from magic_committer.maintenance.ending import Ending  # late: it imports these values
 
         if self._s3 is None:
             raise OptionError("this job was not found by `inspect`: only its values are known")
         limit = None if dead_after is None else seconds("dead_after", dead_after)
         dest = Destination.parse(self.dest)
-        runtime = wiring.runtime_for(dest.bucket, self._s3, no_progress)
-        return Ending(runtime, dest, self.id, adopt, limit)
+        runtime = wiring.runtime_for(dest.bucket, self._s3, progress)
+        return Ending(runtime, dest, self.id, adopt, limit, options_of(options))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.cli.main import run
 from magic_committer.hadoop.paths import unique_name
+from magic_committer.runtime.threads import ThreadPool
 from tests.hadoops import complete, leave_job
 from tests.promises.hands import DEST, raises, raising, visible
 from tests.promises.machine import DAY, FILES, READS, STATES, YOUNG, Machine, matching
@@ -84,6 +85,30 @@ def test_a_plan_does_what_its_job_would(machine: Machine, limit: float) -> None:
     else:
         assert raises(mc.JobTooYoung, job.recover, dead_after=DAY).limit == DAY
         assert job.recover().run().outcome == "aborted"
+
+
+@pytest.mark.parametrize("verb", [*VERBS, "give_up", "adopt"])
+def test_a_plan_takes_what_the_call_takes(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """Options, of which the number of requests at once is one, and a function for its progress."""
+    at_once, told, each = set(), list[mc.Progress](), ThreadPool.each
+
+    def noted(*items: Any, **how: Any) -> Any:
+        at_once.add(how["in_flight"])
+        return each(*items, **how)
+
+    monkeypatch.setattr(ThreadPool, "each", noted)
+    if verb == "adopt":
+        leave_job(machine.s3, "3.5.0")
+    else:
+        machine.job("running")
+    machine.later(2 * DAY)
+    (job,) = mc.inspect(DEST)
+    how: dict[str, Any] = {} if verb == "adopt" else {"progress": told.append}
+    getattr(job, verb)(options=mc.Options(commit_threads=7), **how).run()
+    assert 7 in at_once
+    assert bool(told) == bool(how)
 
 
 def test_read_only_rights_are_enough_for_a_plan(machine: Machine) -> None:
