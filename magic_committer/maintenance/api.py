@@ -15,12 +15,12 @@ from magic_committer.commit.driver import runs_of
 from magic_committer.commit.stream import read_ledger
 from magic_committer.committers.base import driver_of
 from magic_committer.errors import (
-    FormatError,
     JobNotFound,
     JobNotRunning,
     JobReport,
     OutcomeUnknown,
     PathError,
+    StoreError,
 )
 from magic_committer.errors.messages import ENDED_OR_NEVER
 from magic_committer.hadoop.paths import Destination, JobPaths
@@ -78,21 +78,31 @@ def inspect(
         s3, place: the connection to the store, as for `start`.
 
     Returns:
-        What was found, one item for each job.
+        What was found, one item for each job. With ``below``, also one for each place that could
+        not be looked at: its ``id`` is "", and ``problem`` says why.
 
     Raises:
         StoreError: the directories could not be listed. If one job cannot be read, its ``problem``
             says so.
-        FormatError: there are jobs below ``dest`` that cannot be looked at; the reason names them.
         WrongType, PathError, OptionError: as for `start`.
     """
     limit = seconds("dead_after", dead_after)
     runtime, destination = _reach(dest, s3_of(s3, place), no_progress)
     dests, problems = jobs_below(runtime, destination) if below else ((destination,), ())
-    if problems:
-        raise FormatError(destination.url, "", "; ".join(problems))
-    jobs = (job for one in dests for job in inspect_all(runtime, one, limit))
+    jobs = [_unread(destination, why) for why in problems]
+    for one in dests:
+        try:
+            jobs.extend(inspect_all(runtime, one, limit))
+        except StoreError as error:
+            if not below:
+                raise
+            jobs.append(_unread(one, str(error)))
     return [replace(job, _s3=s3_of(s3, place), _dead_after=limit) for job in jobs]
+
+
+def _unread(dest: Destination, why: str) -> FoundJob:
+    """What stands for the jobs of a place that could not be looked at."""
+    return FoundJob("", dest.url, "unreadable", problem=why, would="nothing: it cannot be read")
 
 
 @patient()

@@ -205,10 +205,33 @@ def test_too_much_is_refused(machine: Machine, how: dict[str, Any], words: str) 
     assert len(machine.s3.open_uploads()) == 1
 
 
-def test_jobs_of_directories_below_are_found_if_asked(machine: Machine) -> None:
-    """``inspect(below=True)`` looks at all directories, by one listing."""
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [("", ""), ("empty element", "t/x//"), ("denied", "refused"), ("too many", "up to the key")],
+)
+def test_jobs_of_directories_below_are_found_if_asked(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, place: str, why: str
+) -> None:
+    """``inspect(below=True)`` looks at all directories, by one listing. A place that cannot be
+    looked at is told of, and hides no job of another."""
     mc.start(DEST, job_id="here")
     mc.start(f"{DEST}/day=1", job_id="below")
     assert [job.id for job in mc.inspect(DEST)] == ["here"]
-    found = {job.id: job.dest for job in mc.inspect(DEST, below=True)}
-    assert found == {"here": f"{DEST}/", "below": f"{DEST}/day=1/"}
+    if place == "empty element":
+        machine.s3.put_object("t/x//__magic_job-1/_job.json", b"{}")
+    elif place == "denied":
+        machine.s3.put_object("t/a/__magic_job-1/_job.json", b"{}")
+        machine.s3.before = raising("list t/a/*", mc.PermissionDenied)
+    elif place:
+        machine.s3._bucket.page_keys = 1
+        monkeypatch.setattr("magic_committer.maintenance.inspect.OBJECTS_MAX", 1)
+    found = {job.id: job for job in mc.inspect(DEST, below=True)}
+    unread = found.pop("", None)
+    dests = {"here": f"{DEST}/", "below": f"{DEST}/day=1/"}
+    assert {job.id: job.dest for job in found.values()} == {
+        name: dests[name] for name in (["here"] if place == "too many" else dests)
+    }
+    assert (unread is None) == (not place)
+    if unread is not None:
+        assert why in unread.problem
+        raises(mc.MagicError, unread.recover)
