@@ -108,7 +108,8 @@ class FoundJob(Told):
     """One job's directory, as `inspect` found it.
 
     Attributes:
-        id: the job's id, the name of the directory.
+        id: the job's id, the name of the directory; "" for jobs below a path that could not be
+            looked at.
         dest: the destination's URL.
         kind: what the directory holds (`JobKind`).
         state: the record's state; ``"absent"`` without a record.
@@ -260,8 +261,18 @@ class FoundJob(Told):
     def adopt(
         self, *, dead_after: Age | None = None, options: Options | None = None
     ) -> ActionPlan[Adoption]:
-        """Plan to adopt a Hadoop job, as `magic_committer.adopt` does at once; the arguments, and
-        what is raised, as there."""
+        """Plan to adopt a Hadoop job, as `magic_committer.adopt` does at once. Repeatable; the run
+        is not.
+
+        Args:
+            dead_after, options: as for `magic_committer.adopt`.
+
+        Returns:
+            The plan.
+
+        Raises:
+            JobError, StoreError: as for `magic_committer.adopt`.
+        """
         return self._end(True, dead_after, options, no_progress).adopting()
 
     @patient()
@@ -272,8 +283,18 @@ class FoundJob(Told):
         options: Options | None = None,
         progress: ProgressFunction = no_progress,
     ) -> ActionPlan[GivenUp]:
-        """Plan to give the job up, as `magic_committer.force_abort` does at once; the arguments,
-        and what is raised, as there. The plan's row has the fields of `GivenUp`."""
+        """Plan to give the job up, as `magic_committer.force_abort` does at once. Repeatable; so is
+        the run.
+
+        Args:
+            dead_after, options, progress: as for `magic_committer.force_abort`.
+
+        Returns:
+            The plan. Its row has the fields of `GivenUp`.
+
+        Raises:
+            JobError, StoreError: as for `magic_committer.force_abort`.
+        """
         return self._end(False, dead_after, options, progress).give_up()
 
     def _end(
