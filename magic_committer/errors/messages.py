@@ -257,6 +257,8 @@ def in_python(remedy: Remedy) -> str:
     if options.pop("adopt", False):
         limit = {DEAD_AFTER: options.pop(DEAD_AFTER)} if DEAD_AFTER in options else {}
         first = in_python(replace(remedy, call="adopt", options=limit))
+        if remedy.call == "recover":  # who adopts a job gives their word that it is dead
+            options[DEAD_AFTER] = 0
         return f"{first}; {in_python(replace(remedy, options=options))}"
     names = [repr(name) for name in (remedy.dest, remedy.job_id) if name]
     written = [f"{name}={_python(remedy, value)}" for name, value in options.items()]

@@ -15,15 +15,13 @@ from magic_committer.commit.driver import runs_of
 from magic_committer.commit.stream import read_ledger
 from magic_committer.committers.base import driver_of
 from magic_committer.errors import (
-    JobNotFound,
     JobNotRunning,
     JobReport,
     OutcomeUnknown,
     PathError,
     StoreError,
 )
-from magic_committer.errors.messages import ENDED_OR_NEVER
-from magic_committer.hadoop.paths import Destination, JobPaths
+from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.cleanup import Cleaning, Limits
 from magic_committer.maintenance.ending import Ending
 from magic_committer.maintenance.inspect import inspect_all, jobs_below
@@ -198,6 +196,7 @@ def recover(
 
     Raises:
         JobTooYoung: the job runs and may be alive: wait.
+        JobError: it is a Hadoop job: `adopt` it first.
         AlreadyVisible: see ``leave_visible``. Nothing was decided; `Job.commit` finishes the job.
         CommitIncomplete: not all files are visible yet. For files in ``unfinished``, recover again.
             For files in ``unresolved`` nobody can tell whether they were published: use ``accept``,
@@ -251,22 +250,17 @@ def abort(
     Raises:
         AlreadyVisible: see ``leave_visible``. Nothing was decided.
         JobNotFound: the job has no record. It has committed, was aborted, or never existed.
+        JobError: it is a Hadoop job: `adopt` it first.
         JobNotRunning: the job is committed, or it is committing and ``revert`` is False.
         AbortIncomplete: not everything is undone yet. Call it again.
         OutcomeUnknown: the store gives no clear answer. Call it again.
         FormatError: the record cannot be read, or a newer version wrote it.
         StoreError, WrongType, PathError, OptionError: as for `start`.
     """
-    runtime, destination = _reach(dest, s3_of(s3, place), progress)
-    seen = register.read(runtime, JobPaths(destination, job_id).record)
-    if seen is None:
-        raise JobNotFound(
-            f"there is no job {job_id!r} under {destination.url}",
-            job_id=job_id,
-            hint=ENDED_OR_NEVER,
-        )
-    driver = driver_of(runtime, destination, seen, options_of(options))
-    return driver.abort(revert=revert, leave_visible=leave_visible)
+    ending = Ending(
+        *_reach(dest, s3_of(s3, place), progress), job_id, options=options_of(options)
+    )  # fmt: skip
+    return ending.abort_now(revert, leave_visible)
 
 
 @patient()
@@ -309,7 +303,7 @@ def force_abort(
         JobNotFound: the job has no record.
         JobTooYoung: see ``dead_after``.
         JobError: another process has changed the record meanwhile. Look at the job, and call it
-            again.
+            again. Also for a Hadoop job: `adopt` it first.
         OutcomeUnknown, StoreError: the store gives no clear answer, or refuses to change the
             record. Nothing is given up yet. Call it again.
         WrongType, PathError, OptionError: as for `start`.

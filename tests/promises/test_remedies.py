@@ -34,9 +34,9 @@ def raised(situation: Situation, machine: Machine) -> mc.MagicError:
     return caught
 
 
-def pasted(text: str, error: BaseException) -> object:
-    """What somebody gets who pastes the text into Python, where the error is at hand."""
-    return eval(text, {"magic_committer": mc, "error": error})
+def pasted(text: str, error: BaseException) -> None:
+    """Somebody pastes the text into Python, where the error is at hand."""
+    exec(text, {"magic_committer": mc, "error": error})
 
 
 @pytest.mark.parametrize("situation", SITUATIONS.values(), ids=list(SITUATIONS))
