@@ -36,6 +36,7 @@ from magic_committer.maintenance.reports import (
     Recovery,
     StreamState,
     seconds,
+    together,
 )
 from magic_committer.maintenance.uploads import Filters, OpenUploads
 from magic_committer.options import Options, S3Options, S3Place, options_of, s3_of
@@ -380,6 +381,7 @@ def cleanup(
     forget_after: Age = register.FORGET_AFTER_SECONDS,
     forget_given_after: Age = register.FORGET_GIVEN_AFTER_SECONDS,
     finish: bool = True,
+    below: bool = False,
     dry_run: bool = False,
     s3: S3Options | None = None,
     options: Options | None = None,
@@ -394,7 +396,7 @@ def cleanup(
         ()
 
     Args:
-        dest: ``s3://bucket/prefix``, as for `start`. Jobs of destinations below it are not seen.
+        dest: ``s3://bucket/prefix``, as for `start`.
         dead_after: abort a running job if nothing of it has changed for this long. A `timedelta` or
             seconds, by the store's clock; 24 hours by default.
         leftover_after: finish decided jobs that are older, and remove older uploads and
@@ -407,13 +409,16 @@ def cleanup(
             was paused since the first use could attach to the second job.
         finish: True (default): finish decided jobs that nobody finishes. False: only name them in
             ``unfinished``.
+        below: True: clean also the destinations of all jobs below ``dest``, found by one listing of
+            its objects. A place that fails does not stop the others. False by default: jobs of
+            destinations below are not seen.
         dry_run: True: change nothing, and report what would be done. False by default. To find out
             whether the store shows all open uploads, two are created and aborted all the same;
             not on AWS S3, which does.
         s3, place, options, progress: as for `start`.
 
     Returns:
-        What was found and done.
+        What was found and done; with ``below``, in all places together.
 
     Raises:
         StoreError: the jobs could not be listed. All other failures are in ``report.errors``.
@@ -427,8 +432,17 @@ def cleanup(
         finish=finish,
     )
     runtime, destination = _reach(dest, s3_of(s3, place), progress)
-    cleaning = Cleaning(runtime, destination, limits, dry_run=dry_run, options=options_of(options))
-    return cleaning.run()
+    chosen = options_of(options)
+    dests, problems = jobs_below(runtime, destination) if below else ((), ())
+    reports, errors = list[CleanupReport](), [*problems]
+    for one in dict.fromkeys((destination, *dests)):
+        try:
+            reports.append(Cleaning(runtime, one, limits, dry_run=dry_run, options=chosen).run())
+        except StoreError as error:
+            if not below:
+                raise
+            errors.append(f"{one.url}: {error}")
+    return together(CleanupReport(destination.url, dry_run, errors=tuple(errors)), reports)
 
 
 @patient()

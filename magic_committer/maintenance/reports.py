@@ -6,8 +6,8 @@ clock of this machine is used, so a wrong clock does no harm.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
@@ -463,6 +463,19 @@ class CleanupReport(Told):
     errors: tuple[str, ...] = ()
     unfinished: tuple[Recovery, ...] = ()
     uploads_nameless: int = 0
+
+
+def together(whole: CleanupReport, parts: Sequence[CleanupReport]) -> CleanupReport:
+    """Add the reports of a path and of the places below it to that of all. Pure. The path's own,
+    which comes first, counts the uploads below it already."""
+    added = {
+        one.name: sum((getattr(part, one.name) for part in parts), getattr(whole, one.name))
+        for one in fields(whole)
+        if one.name not in ("dest", "dry_run")
+    }
+    for name in ("uploads_left", "uploads_nameless") if parts else ():
+        added[name] = getattr(parts[0], name)
+    return replace(whole, **added)
 
 
 @dataclass(frozen=True, slots=True)
