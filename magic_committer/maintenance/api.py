@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
-from typing import Unpack
+from typing import Any, Unpack
 
 from magic_committer.commit import register
 from magic_committer.commit.driver import runs_of
@@ -17,14 +18,19 @@ from magic_committer.committers.base import driver_of
 from magic_committer.errors import (
     JobNotRunning,
     JobReport,
+    NotSupported,
+    OptionError,
     OutcomeUnknown,
     PathError,
     StoreError,
 )
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.cleanup import Cleaning, Limits
+from magic_committer.maintenance.doctor import ROLES, Diagnosis, Role, diagnose
+from magic_committer.maintenance.doctor import policy as policy_of
 from magic_committer.maintenance.ending import Ending
 from magic_committer.maintenance.inspect import inspect_all, jobs_below
+from magic_committer.maintenance.lifecycle import ensure, merge
 from magic_committer.maintenance.reports import (
     DEAD_AFTER_SECONDS,
     LEFTOVER_AFTER_SECONDS,
@@ -144,11 +150,8 @@ def uploads(
         StoreError: they could not be listed.
         WrongType, PathError, OptionError: as for `start`.
     """
-    runtime, dest = _reach(path, s3_of(s3, place), progress)
-    if is_tree(dest.bucket):
-        raise PathError(
-            f"{path} is on a file system: there are no uploads", hint="Pass a path on S3"
-        )
+    dest = _on_s3(path, "no uploads")
+    runtime = wiring.runtime_for(dest.bucket, s3_of(s3, place), progress)
     age = None if older_than is None else seconds("older_than", older_than)
     filters = Filters(age, job, key_glob)
     return OpenUploads(runtime, dest, filters, sizes=sizes, options=options_of(options))
@@ -446,6 +449,102 @@ def cleanup(
 
 
 @patient()
+def doctor(
+    dest: str, *, paging: bool = False, s3: S3Options | None = None, **place: Unpack[S3Place]
+) -> Diagnosis:
+    """Try what a job may and can do under a destination, and say what is promised there. Some 80
+    requests in a job's directory of its own, which is deleted again. Repeatable::
+
+        >>> found = mc.doctor("s3://bucket/table")
+        >>> [one.action for one in found.permissions if one.answer == "denied"], found.left
+        ([], ())
+
+    Args:
+        dest: ``s3://bucket/prefix``, as for `start`.
+        paging: True: also list 1,001 uploads, 2,000 requests more. False by default.
+        s3, place: the connection to the store, as for `start`.
+
+    Returns:
+        What was found out.
+
+    Raises:
+        StoreError: there is no such bucket, the credentials are wrong, or the store cannot be
+            reached. Every other refusal is in ``permissions``.
+        WrongType, PathError, OptionError: as for `start`.
+    """
+    destination, way = _on_s3(dest, "no permissions to try"), s3_of(s3, place)
+    settings = None
+    with suppress(NotSupported):
+        settings = wiring.bucket_settings(destination.bucket, way)
+    runtime = wiring.runtime_for(destination.bucket, way, no_progress)
+    return diagnose(runtime, destination, settings, paging=paging)
+
+
+def policy(dest: str, role: Role) -> dict[str, Any]:
+    """Make the least IAM policy for a role under a destination. Asks nothing. Repeatable::
+
+        >>> mc.policy("s3://bucket/table", "writer")["Statement"][0]["Resource"]
+        'arn:aws:s3:::bucket/table/*'
+
+    Args:
+        dest: ``s3://bucket/prefix``, as for `start`.
+        role: ``"writer"`` only runs tasks of jobs that others started; ``"committer"`` also starts,
+            commits, aborts and recovers jobs; ``"cleaner"`` calls `cleanup`.
+
+    Returns:
+        The policy, as JSON for IAM.
+
+    Raises:
+        OptionError: there is no such role.
+        WrongType, PathError: as for `start`.
+    """
+    if role not in ROLES:
+        raise OptionError(f"role={role!r} is none of {', '.join(ROLES)}")
+    return policy_of(role, _on_s3(dest, "no policies of IAM"))
+
+
+@patient()
+def lifecycle(
+    dest: str,
+    *,
+    days: int | None = None,
+    dry_run: bool = False,
+    s3: S3Options | None = None,
+    **place: Unpack[S3Place],
+) -> dict[str, Any]:
+    """Read a bucket's lifecycle; or make sure that a rule of it aborts open uploads below a
+    destination, which takes what no program can know. Other rules stay. Repeatable.
+
+    S3 has no condition on this write: what another program changes in the same second may be lost.
+    So what is stored is read back.
+
+    Args:
+        dest: ``s3://bucket/prefix``, as for `start`.
+        days: add a rule that aborts uploads so many days after they began, or change ours; nothing
+            is written where another rule is as early. None (default): only read.
+        dry_run: True: change nothing, and give what would be stored. False by default.
+        s3, place: the connection to the store, as for `start`.
+
+    Returns:
+        The configuration that is stored in the end, as S3's API has it: ``{"Rules": [...]}``.
+
+    Raises:
+        MagicError: something else is stored afterwards. Look at it, and call it again.
+        FormatError: there are rules that would be lost. Nothing was written.
+        NotSupported: the store has no lifecycle.
+        StoreError, WrongType, PathError, OptionError: as for `start`.
+    """
+    destination, way = _on_s3(dest, "no lifecycle rules"), s3_of(s3, place)
+    settings = wiring.bucket_settings(destination.bucket, way)
+    if days is None:
+        return dict(settings.lifecycle())
+    if dry_run:
+        return dict(merge(settings.lifecycle(), destination.prefix, days).configuration)
+    clock = wiring.runtime_for(destination.bucket, way, no_progress).clock
+    return dict(ensure(settings, destination.prefix, days, clock).configuration)
+
+
+@patient()
 def read_stream(
     dest: str, query: str, *, s3: S3Options | None = None, **place: Unpack[S3Place]
 ) -> StreamState | None:
@@ -550,6 +649,14 @@ def abort_jobs_of(
 def _has_ended(runtime: Runtime, seen: register.Seen) -> bool:
     """Whether a job's own process has ended it, and deleted its record, since it was seen."""
     return register.read_own(runtime, seen.key, seen.record.uuid) is None
+
+
+def _on_s3(dest: str, lacks: str) -> Destination:
+    """A destination on S3. PathError: it is on a file system, which has none of what is meant."""
+    destination = Destination.parse(dest)
+    if is_tree(destination.bucket):
+        raise PathError(f"{dest} is on a file system: there are {lacks}", hint="Pass a path on S3")
+    return destination
 
 
 def _reach(dest: str, s3: S3Options, progress: ProgressFunction) -> tuple[Runtime, Destination]:
