@@ -16,7 +16,7 @@ from magic_committer.cli.shell import Shell, command
 from magic_committer.cli.values import DIRECTORY
 from magic_committer.errors import NotSupported
 from magic_committer.hadoop.paths import Destination
-from magic_committer.maintenance.doctor import ROLES, Diagnosis, Role, diagnose, policy
+from magic_committer.maintenance.doctor import ROLES, Diagnosis, Role, diagnose, lacks, policy
 from magic_committer.runtime import wiring
 
 FIELDS = ("about", "name", "answer", "detail", "on", "roles", "dest")
@@ -83,9 +83,9 @@ def doctor(
     )  # fmt: skip
     for one in found.left:
         shell.note(f"note: this could not be taken away again: {one}")
-    if found.lacks(role, "denied"):
+    if lacks(found, role, "denied"):
         return exits.FORBIDDEN
-    if found.lacks(role, "unanswered"):
+    if lacks(found, role, "unanswered"):
         return exits.NO_ANSWER
     append = next(v for v in found.verdicts if v.subject == "append")
     return exits.OK if append.works or role == "writer" else exits.BAD_STATE

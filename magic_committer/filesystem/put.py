@@ -34,6 +34,7 @@ from magic_committer.hadoop import paths
 from magic_committer.hadoop.paths import SUCCESS, Destination, check_name, is_s3_url, shown
 from magic_committer.options import MiB
 from magic_committer.runtime.components import Progress
+from magic_committer.runtime.threads import patient
 from magic_committer.stores import base
 from magic_committer.stores.base import Attributes, ObjectSlice, ObjectStore
 from magic_committer.stores.urls import local_path
@@ -312,6 +313,7 @@ PutItem = SourceFile | SourceObject
 """What becomes a file of a task."""
 
 
+@patient()
 def put_all(
     sink: Sink,
     files: Sequence[PutItem],

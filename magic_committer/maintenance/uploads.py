@@ -98,6 +98,7 @@ from magic_committer.options import Options
 from magic_committer.protocol.plan import KeySet
 from magic_committer.protocol.record import JOB_METADATA, State
 from magic_committer.runtime.components import Progress, Runtime
+from magic_committer.runtime.threads import patient
 from magic_committer.stores.base import FindUpload, ObjectInfo, UploadInfo, UploadPage
 from magic_committer.stores.urls import url_of
 
@@ -502,6 +503,7 @@ class OpenUploads:
             " rule (MinIO: after 24 hours)"
         )
 
+    @patient()
     def abort(
         self, *, foreign: bool = False, hadoop: bool = False, max_aborts: int | None = None
     ) -> ActionPlan[AbortedUploads]:
@@ -532,6 +534,7 @@ class OpenUploads:
         clearing = Clearing(self, foreign, hadoop, max_aborts)
         return ActionPlan(clearing.question, clearing, "", clearing.finish)
 
+    @patient()
     def _sized(self, page: list[FoundUpload]) -> list[FoundUpload]:
         """The same uploads, if wanted with parts and bytes: one ListParts each. Uploads that have
         ended meanwhile are left out. If the store does not tell about one, its note says why."""
@@ -954,8 +957,12 @@ class Clearing:
         change nothing, and say ``would abort``. Repeatable. A failure with one of them is ``left``;
         StoreError: they could not be listed."""
         self._done = 0
-        for job in self.jobs.values():
-            yield from self._some(job.chosen, job, dry_run)
+        if dry_run:  # one look at all: a store that is silent is waited for once
+            chosen = [found for job in self.jobs.values() for found in job.chosen]
+            yield from self._some(chosen, None, dry_run)
+        else:
+            for job in self.jobs.values():
+                yield from self._some(job.chosen, job, dry_run)
         for page in self._found._pages():
             meant = [one for one in page if one._name in self._named and not _of_dead_job(one)]
             yield from self._some(meant, None, dry_run)

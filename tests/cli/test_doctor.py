@@ -14,6 +14,7 @@ import orjson
 import pytest
 
 import magic_committer as mc
+from magic_committer.cli.doctor import ANSWERS
 from magic_committer.commit import probe
 from magic_committer.errors import FormatError, NotFound, PermissionDenied, Unanswered
 from magic_committer.hadoop.paths import Destination
@@ -26,7 +27,7 @@ from magic_committer.stores.s3.client import connect
 from magic_committer.stores.s3.errors import ACTIONS
 from magic_committer.testing import PatientClock
 from tests.cli.conftest import Command, Ran, contents, lead
-from tests.promises.hands import At, Nth, bury, committed_task, killed, raising
+from tests.promises.hands import At, Nth, bury, committed_task, killed, raises, raising
 from tests.servers import moto_options, moto_server
 from tests.unit.test_probe import SERVERS, Server
 
@@ -94,9 +95,15 @@ def test_all_is_well(command: Command, used: MemoryStore) -> None:
 
 @pytest.mark.parametrize("action", ON_STORES)
 def test_exactly_what_is_denied_is_named(command: Command, used: MemoryStore, action: str) -> None:
-    """That one is denied, all others are found to be allowed, nothing is left behind."""
+    """That one is denied, all others are found to be allowed, nothing is left behind. The call
+    finds what the command prints."""
     forbid(used, action)
-    ran = command(*DOCTOR)
+    ran, found = command(*DOCTOR), mc.doctor(PATH)
+    rows = [(row["name"], row["answer"]) for row in ran.json()["rows"] if row["about"] != "store"]
+    assert rows == [
+        *((one.action, one.answer) for one in found.permissions),
+        *((one.subject, ANSWERS.get(one.works, "unknown")) for one in found.verdicts),
+    ]
     answers = {
         (row["name"], row["answer"])
         for row in ran.json()["rows"]
@@ -304,6 +311,8 @@ def test_the_documents_have_the_committers_policy(command: Command) -> None:
     assert bare == policy("cleaner", DEST)
     told = command("doctor", PATH, "--policy", "cleaner", "--format", "json").json()
     assert (told["schema"], told["type"], told["policy"]) == (1, "policy", bare)
+    assert mc.policy(PATH, "cleaner") == bare
+    raises(mc.OptionError, mc.policy, PATH, "reader", match="writer, committer, cleaner")
     odd = policy("committer", Destination("bucket", "a*/b?$/"))
     assert odd["Statement"][0]["Resource"] == "arn:aws:s3:::bucket/a${*}/b${?}${$}/*"
 
