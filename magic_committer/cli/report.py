@@ -19,6 +19,7 @@ from importlib.resources import files
 
 import click
 
+from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, clean, root
 from magic_committer.cli.shell import Reach, Shell, command, recursive
 from magic_committer.cli.uploads import advice
@@ -75,6 +76,7 @@ class ReportData:
     Attributes:
         store: its identity, without secrets. made: seconds since the epoch.
         sums, largest: of the open uploads; None if the store has no listing of them.
+        unseen: why more uploads may be open than are listed; "" if none can be.
         notes: what could not be found out.
         unlooked: there are directories below ``dest`` whose jobs were not looked for.
         removing: what can be removed, and the command that does it: a sentence and a line each.
@@ -89,6 +91,7 @@ class ReportData:
     notes: Sequence[str] = ()
     unlooked: bool = False
     removing: Sequence[tuple[str, str]] = ()
+    unseen: str = ""
 
 
 @command(root, "report", WORDS["report"], "s3://bucket/table -o report.html")
@@ -103,7 +106,8 @@ def report(shell: Shell, path: Destination, file: str, deep: bool) -> int:
     """Write a page for a browser: what lies open under PATH, whose it is, since when, which jobs
     wait for somebody, and what removes it. For programs: uploads list and job list.
 
-    Uploads are those of all directories below PATH; jobs only with --recursive.
+    Uploads are those of all directories below PATH; jobs only with --recursive. Exit code 46: some
+    may be open that nobody sees, or not all was looked at; the page says so.
     """
     if shell.output.format != "table":
         raise click.UsageError("report writes a page: uploads list and job list have --format")
@@ -128,7 +132,9 @@ def look(shell: Shell, reach: Reach, dest: Destination) -> ReportData:
     """Find out all that a report tells."""
     runtime = shell.runtime(dest.bucket)
     dests, notes = reach.destinations(dest)
-    sums, listed = Sums(), True
+    if notes:
+        reach.codes.append(exits.BAD_STATE)
+    sums, listed, unseen = Sums(), True, ""
     largest: list[FoundUpload] = []
     removing: list[tuple[str, str]] = []
     try:
@@ -140,15 +146,18 @@ def look(shell: Shell, reach: Reach, dest: Destination) -> ReportData:
             words = f"Left by jobs that are over or dead: {sums.removable.words()}."
             removing.append((f"{words} Remove them:", shell.line("uploads", "abort", dest.url)))
         removing += advice(shell, dest.url, sums.old_words(), Filters())
+        unseen = survey.unseen(ask=False)
     except NotSupported as error:
-        listed, notes = False, (*notes, f"Open uploads cannot be told: {error}")
+        listed, unseen = False, f"Open uploads cannot be listed: {error}"
+    if unseen:
+        reach.codes.append(exits.BAD_STATE)
     jobs = [job for one in dests for job in inspect_all(runtime, one, DEAD_AFTER_SECONDS)]
     if (more := len(notes) - NOTES_MAX) > 0:
         notes = (*notes[:NOTES_MAX], f"and {more:,} more that could not be read")
     unlooked = not jobs and reach.found_nothing(dest)
     return ReportData(
         dest.url, runtime.store.identity, runtime.clock.now(), sums if listed else None, largest,
-        jobs, notes, unlooked, removing,
+        jobs, notes, unlooked, removing, unseen,
     )  # fmt: skip
 
 
@@ -194,9 +203,10 @@ def _figures(data: ReportData) -> list[tuple[str, str, str]]:
     if data.sums is None:
         return [jobs]
     total, idle = data.sums.all, data.sums.removable
+    least = "at least " if data.unseen else ""
     stored, left = (one.stored() or ("?" if one.uploads else "0 B") for one in (total, idle))
     return [
-        ("Open uploads", f"{total.uploads:,}", f"{idle.uploads:,} left by dead jobs"),
+        ("Open uploads", f"{least}{total.uploads:,}", f"{idle.uploads:,} left by dead jobs"),
         ("Stored in them", stored, f"{left} left by dead jobs"),
         jobs,
     ]

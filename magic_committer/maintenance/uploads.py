@@ -484,15 +484,16 @@ class OpenUploads:
         for page in self.runtime.store.list_uploads(self.dest.prefix):
             yield [self._found(upload, page.seen_at) for upload in page.uploads]
 
-    def unseen(self) -> str:
+    def unseen(self, *, ask: bool = True) -> str:
         """Find out whether uploads may be open that no listing shows. Where the listing does not
         prove the contrary, two uploads are created and aborted, once for each process and store.
+        ``ask`` (default: True): False: send nothing; a store that was not asked yet may hide some.
         Returns why they may, in a sentence; "" if there is no reason. Repeatable. `StoreError`: it
         could not be found out; `PermissionDenied`: the caller may not create uploads."""
         if self._lists_by_prefix:
             return ""
         try:
-            how = hides_uploads(self.runtime, self.dest.prefix)
+            how = hides_uploads(self.runtime, self.dest.prefix, ask)
         except StoreError as error:
             what = f"whether the store shows all open uploads under {self.dest.url} cannot be told"
             raise error.ending(what) from error
