@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import heapq
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -80,6 +81,7 @@ class ReportData:
         notes: what could not be found out.
         unlooked: there are directories below ``dest`` whose jobs were not looked for.
         removing: what can be removed, and the command that does it: a sentence and a line each.
+        program: how the page's other commands begin, so that they reach the same store.
     """
 
     dest: str
@@ -92,6 +94,7 @@ class ReportData:
     unlooked: bool = False
     removing: Sequence[tuple[str, str]] = ()
     unseen: str = ""
+    program: str = "magic-committer"
 
 
 @command(root, "report", WORDS["report"], "s3://bucket/table -o report.html")
@@ -157,7 +160,7 @@ def look(shell: Shell, reach: Reach, dest: Destination) -> ReportData:
     unlooked = not jobs and reach.found_nothing(dest)
     return ReportData(
         dest.url, runtime.store.identity, runtime.clock.now(), sums if listed else None, largest,
-        jobs, notes, unlooked, removing, unseen,
+        jobs, notes, unlooked, removing, unseen, shell.line(),
     )  # fmt: skip
 
 
@@ -165,6 +168,13 @@ def needs_care(job: FoundJob) -> bool:
     """Whether somebody should finish or remove a job: what `recover` or `cleanup` would do
     something about, or cannot read."""
     return bool(job.problem) or not job.would.startswith("nothing") or job.kind == "litter"
+
+
+def way_to_end(job: FoundJob) -> tuple[str, ...]:
+    """The command that does what ``would`` says of a job, in words; none if nothing does it now."""
+    if job.kind == "litter":
+        return "cleanup", job.dest
+    return () if job.would.startswith("nothing") else ("job", "recover", job.dest, job.id)
 
 
 def page(data: ReportData) -> str:
@@ -178,14 +188,11 @@ def page(data: ReportData) -> str:
         finalize=lambda value: value if isinstance(value, Markup) else clean(value),
         loader=FunctionLoader(lambda name: (files(__package__) / name).read_text("utf-8")),
     )  # fmt: skip
-    made.filters |= {
-        "age": age_words,
-        "bytes": bytes_words,
-        "needs_care": needs_care,
-        "number": lambda value: f"{value:,}",
-        "sentence": lambda text: text[:1].upper() + text[1:],
-        "time": time_words,
-    }
+    made.filters.update(
+        age=age_words, bytes=bytes_words, needs_care=needs_care, number=lambda value: f"{value:,}",
+        line=lambda words: f"{data.program} {shlex.join(words)}", time=time_words,
+        sentence=lambda text: text[:1].upper() + text[1:], way_to_end=way_to_end,
+    )  # fmt: skip
     held = [] if data.sums is None else [(key, data.sums.of(key)) for key in CLASSES]
     return made.get_template(TEMPLATE).render(
         data=data, policy=POLICY, classes=CLASSES, kinds=KINDS, jobs_max=JOBS_MAX,
