@@ -152,11 +152,8 @@ class Verdict:
 
 
 WORKS = "works: a job is decided once, all of it or nothing; anyone can finish it from any crash"
-UNLESS_KILLED = (
-    "works, but for a client that is killed during a Complete: that file may be lost (see below)."
-    " Else a job is decided once, all of it or nothing, and anyone can finish it"
-)
-"""What `append` promises on a store that may lose a file whose Complete was cut."""
+UNLESS_KILLED = "works, but for a client that is killed during a Complete (see below)"
+"""The condition of every mode on a store that may lose a file whose Complete was cut."""
 _OFF = "Options(conditional_writes='off')"
 _UNKNOWN = "was not found out"
 
@@ -173,11 +170,12 @@ def verdicts(can: Capabilities, denied: Set[str]) -> Iterator[Verdict]:
     # nobody could ask without losing something.
     whole = can.notes.get("uploads_by_prefix") == WHOLE_KEYS_ONLY
     loses = can.uploads_by_prefix is False and whole
-    if works and loses:
-        sentence = UNLESS_KILLED
     for mode in get_args(Mode):
         own = works and mode != "append"
-        yield Verdict(mode, *(_mode(mode, can) if own else (works, sentence)))
+        kept, told = _mode(mode, can) if own else (works, sentence)
+        if kept and loses:
+            told = UNLESS_KILLED + told.removeprefix("works")
+        yield Verdict(mode, kept, told)
     if denied & TO_PROBE:
         off: Told = False, f"does not help: {_wants(denied)}"
     elif can.metadata_kept is False:
@@ -193,7 +191,8 @@ def verdicts(can: Capabilities, denied: Set[str]) -> Iterator[Verdict]:
             "a client that is killed during Complete",
             False,
             "may lose the file, if the store is MinIO, whose way of listing uploads it has: object"
-            " and parts are gone (docs/stores.md). Recovering the job names such keys as lost",
+            " and parts are gone (docs/stores.md). Recovering the job names such keys as lost. With"
+            " a lower Options(commit_threads=…) fewer Completes are in flight, and fewer are lost",
         )
     yield Verdict("finding uploads of killed tasks", *_killed(can, denied))
 
