@@ -39,8 +39,9 @@ other programs are aborted only on the operator's word. Invariants:
 * An abort counts only when it is proved (`commit.uploads.removing`). What stays is reported.
 * An interrupted run loses nothing: the same call continues it. Two runs at once do no harm.
 
-Memory: one entry for each directory at or above an upload, for each job, and for each *open* upload
-that a control object names (some 250 bytes); and the uploads of the dead jobs that are aborted.
+Memory: one entry for each directory at or above an upload, and for each job; 50 bytes for each
+upload, 100 with a plan to abort them; for each that a control object names 500, and 700 with a plan
+that aborts its dead job (docs/performance.md).
 """
 
 from __future__ import annotations
