@@ -47,7 +47,9 @@ def show(shell: Shell, dest: Destination) -> None:
 
 @command(lifecycle, "ensure", "Add the rule that aborts old uploads.", "s3://bucket/table --days 7")
 @_bucket
-@click.option("--days", type=int, required=True, help="After how many days an upload is aborted.")
+@click.option(
+    "--days", type=int, metavar="N", required=True, help="After how many days an upload is aborted."
+)
 @dry_run
 def ensure_rule(shell: Shell, dest: Destination, days: int, dry_run: bool, yes: bool) -> None:
     """See to it that a rule aborts uploads below s3://BUCKET/PREFIX --days after they began.

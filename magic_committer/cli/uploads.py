@@ -247,9 +247,7 @@ def abort_uploads(
 def expect_uploads(shell: Shell, path: Destination, expected: int, **chosen: Any) -> int:
     """Exit with 0 if exactly N open uploads under PATH fit the filters, else with 46.
 
-    Also with 46 if the store does not list uploads by a part of their keys: then some may be open
-    that nobody sees. Where the listing does not prove the contrary, two are begun and aborted below
-    PATH to find out.
+    Also with 46 if some may be open that nobody sees, which is found out as by `uploads list`.
     """
     survey = _look(shell, path, Filters(**chosen), sizes=False)
     found = sum(1 for _ in survey)

@@ -81,7 +81,8 @@ def _help(command: click.Command, context: click.Context, several: set[Record]) 
     if own := [one for one in told if one not in several]:
         with formatter.section("Options"):
             formatter.write_dl(own)
-    if above := ", ".join(name for name, words in told if (name, words) in several):
+    names = (name.split(", ")[-1].split()[0] for name, words in told if (name, words) in several)
+    if above := ", ".join(names):
         formatter.write_paragraph()
         formatter.write_text(f"And, as above: {above}")
     return formatter.getvalue().strip("\n")
