@@ -57,8 +57,8 @@ CLASSES: Mapping[OwnerClass, tuple[str, str]] = {
     "over": ("Job over", "of a job of this library that has ended or is dead"),
     "orphan": ("Orphan", "of a job of this library whose record is gone"),
     "hadoop": ("Hadoop", "named by a magic job of Hadoop"),
-    "foreign": ("Foreign", "nothing tells whose it is"),
-    "unknown": ("Unknown", "it cannot be told whose it is: something cannot be read"),
+    "foreign": ("Foreign", "nothing names its owner"),
+    "unknown": ("Unknown", "its owner is not known: something cannot be read"),
 }
 """Every class in the order of a report: its title and its meaning."""
 KINDS = {

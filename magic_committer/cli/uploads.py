@@ -192,12 +192,9 @@ def abort_uploads(
     asked = Filters(**chosen)
     survey = _look(shell, path, asked, sizes=not no_sizes)
     plan = Clearing(survey, foreign, hadoop, max_aborts)
-    for line in plan.advice:
-        shell.note(line)
-    if plan.advice:
-        shell.note(
-            f"To recover a job: {messages.as_command(messages.Remedy('recover', 'PATH', 'JOB'))}"
-        )
+    ways = [(words, shell.line("job", "recover", *job)) for words, job in plan.advice.items()]
+    for words, line in ways:
+        shell.advise(words, line)
     if plan.question and not dry_run and not yes:
         shell.confirm(plan.question)
     actions: Counter[str] = Counter()
@@ -228,7 +225,7 @@ def abort_uploads(
             "chosen": plan.chosen.total(),
             "not_touched": dict(plan.left),
             "jobs": [job.id for job in plan.jobs.values()],
-            "advice": [*plan.advice, *map(" ".join, others)],
+            "advice": [f"{words} `{line}`" for words, line in (*ways, *others)],
             "problems": list(survey.problems),
         },
     )  # fmt: skip

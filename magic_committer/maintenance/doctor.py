@@ -155,6 +155,7 @@ WORKS = "works: a job is decided once, all of it or nothing; anyone can finish i
 UNLESS_KILLED = "works, but for a client that is killed during a Complete (see below)"
 """The condition of every mode on a store that may lose a file whose Complete was cut."""
 _OFF = "Options(conditional_writes='off')"
+FINDING = "finding uploads of killed tasks"
 _UNKNOWN = "was not found out"
 
 
@@ -179,7 +180,7 @@ def verdicts(can: Capabilities, denied: Set[str]) -> Iterator[Verdict]:
     if denied & TO_PROBE:
         off: Told = False, f"does not help: {_wants(denied)}"
     elif can.metadata_kept is False:
-        off = False, "does not help: without its metadata no file can be told"
+        off = False, "does not help: without its metadata nobody knows whose a file is"
     elif works:
         off = True, "works, and is not needed: the store keeps what a decision rests on"
     else:
@@ -194,7 +195,7 @@ def verdicts(can: Capabilities, denied: Set[str]) -> Iterator[Verdict]:
             " and parts are gone (docs/stores.md). Recovering the job names such keys as lost. With"
             " a lower Options(commit_threads=…) fewer Completes are in flight, and fewer are lost",
         )
-    yield Verdict("finding uploads of killed tasks", *_killed(can, denied))
+    yield Verdict(FINDING, *_killed(can, denied))
 
 
 def _wants(denied: Set[str]) -> str:
@@ -213,7 +214,7 @@ def _decided(can: Capabilities, denied: Set[str]) -> Told:
     if can.metadata_kept is False:
         how = can.notes.get("metadata_kept", "does not keep it")
         sentence = f"is refused: the store, or a proxy before it, {how}, so a job's files could not"
-        return False, f"{sentence} be told from others'"
+        return False, f"{sentence} be distinguished from others'"
     if None in (can.conditional_put, can.swap, can.metadata_kept):
         return None, _UNKNOWN
     return True, WORKS
@@ -242,7 +243,7 @@ def _again(can: Capabilities) -> Told:
     how = "is answered as the first"
     if can.second_complete != "idempotent":
         how = can.notes.get("second_complete", "is answered with 404")
-        how += ", and the object tells by its token"
+        how += ", and the object is known by its token"
     if can.true_complete is False:
         how += (
             f"; but the store {can.notes.get('true_complete', 'answers 200 falsely')}: each object"
@@ -252,7 +253,7 @@ def _again(can: Capabilities) -> Told:
 
 
 def _killed(can: Capabilities, denied: Set[str]) -> Told:
-    stay = "they stay until a lifecycle rule takes them (lifecycle ensure)"
+    stay = "they stay until a lifecycle rule removes them"
     if LIST_UPLOADS in denied:
         return False, f"does not work: {_wants({LIST_UPLOADS})}; {stay}"
     if can.uploads_by_prefix is None:

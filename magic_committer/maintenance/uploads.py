@@ -500,8 +500,8 @@ class OpenUploads:
             raise error.ending(what) from error
         return how and (
             f"uploads may be open under {self.dest.url} that cannot be seen: the store {how}. Only"
-            " a lifecycle rule takes them (magic-committer lifecycle ensure), or the store's own"
-            " rule (MinIO: after 24 hours)"
+            f" a lifecycle rule removes them (magic-committer lifecycle ensure {self.dest.url}"
+            " --days 7), or the store's own rule (MinIO: after 24 hours)"
         )
 
     def abort(
@@ -847,7 +847,8 @@ class Clearing:
         left: how many uploads are not, by class: because of the rules or the filters.
         old: how many of those that the filters choose are left and old (`is_old`), by class.
         jobs: dead jobs that are aborted as a whole, by UUID.
-        advice: what the operator may want to do about those that are left, a sentence each.
+        advice: what the operator may want to do about those that are left: sentences, each with
+            the destination's URL and the id of the job to be recovered.
         unfinished: jobs that a run has aborted and that have leftovers, a sentence each.
     """
 
@@ -873,7 +874,7 @@ class Clearing:
         self.left: Counter[str] = Counter()
         self.old: Counter[str] = Counter()
         self.jobs: dict[str, DeadJob] = {}
-        self.advice: dict[str, None] = {}
+        self.advice: dict[str, tuple[str, str]] = {}
         self.unfinished: list[str] = []
         self._named = KeySet()  # chosen, and not of a dead job
         for one in chain.from_iterable(found._pages()):
@@ -908,7 +909,8 @@ class Clearing:
             self.jobs.setdefault(found.uuid, new).seen += 1
         elif found.owner_class == "over" and found.job_state != State.CLOSED:
             where = url_of(dest.bucket, found.dest)
-            self.advice[f"job {found.job} under {where} is {found.job_state}: recover it"] = None
+            words = f"job {found.job} under {where} is {found.job_state}: recover it"
+            self.advice[words] = where, found.job
         if not filters.fits(found, dest):
             self.left[found.owner_class] += 1
         elif not deed(found, self._limit, *self._others)[0]:
@@ -933,8 +935,9 @@ class Clearing:
                 others = job.seen - len(job.chosen)
                 why = f"{others} of its {counted_are(job.seen, 'upload')} not meant, and it"
                 why = f"{why if whole else 'it lies above the path, and'} is aborted as a whole"
-                where = f"dead job {job.id} under {url_of(scope.bucket, job.dest)}"
-                self.advice[f"{where}: {why} or not at all: recover it"] = None
+                where = url_of(scope.bucket, job.dest)
+                words = f"dead job {job.id} under {where}: {why} or not at all: recover it"
+                self.advice[words] = where, job.id
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Give the rows of the plan: the uploads that it would abort, looked at each time."""

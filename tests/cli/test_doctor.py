@@ -262,6 +262,8 @@ def test_no_more_is_promised_than_the_store_keeps(
         assert contents(store) == before
     assert ran.code == code
     promises = {row["name"]: row for row in ran.json()["rows"] if row["about"] == "promise"}
+    rule = f"  magic-committer lifecycle ensure {PATH}/ --days 7\n"
+    assert (rule in ran.err) == (promises["finding uploads of killed tasks"]["answer"] == "no")
     assert {name for name, row in promises.items() if row["answer"] == "no"} == lost
     for begins, wanted in words.items():
         told = [row["detail"] for name, row in promises.items() if name.startswith(begins)]

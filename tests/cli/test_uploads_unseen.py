@@ -22,7 +22,8 @@ COMMANDS = (f"uploads expect {T} 0", f"uploads list {T}", f"uploads abort {T} --
 CLEANUPS = (f"cleanup {T}", f"cleanup {T} --dry-run")
 UNSEEN = (
     "uploads may be open under s3://bucket/t/ that cannot be seen: the store does not list an"
-    " upload by a part of its key. Only a lifecycle rule takes them"
+    " upload by a part of its key. Only a lifecycle rule removes them (magic-committer lifecycle"
+    " ensure s3://bucket/t/ --days 7)"
 )
 OF_A_DEAD_JOB = f"t/a.csv-mcj{'5' * 32}"
 
