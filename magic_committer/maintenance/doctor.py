@@ -158,12 +158,10 @@ class Verdict:
 
 
 WORKS = "works: a job is decided once, all of it or nothing; anyone can finish it from any crash"
-UNLESS_KILLED = (
-    "works, but for a client that is killed during a Complete: that file may be lost (see below)."
-    " Else a job is decided once, all of it or nothing, and anyone can finish it"
-)
-"""What `append` promises on a store that may lose a file whose Complete was cut."""
+UNLESS_KILLED = "works, but for a client that is killed during a Complete (see below)"
+"""The condition of every mode on a store that may lose a file whose Complete was cut."""
 _OFF = "Options(conditional_writes='off')"
+FINDING = "finding uploads of killed tasks"
 _UNKNOWN = "was not found out"
 
 
@@ -179,15 +177,16 @@ def verdicts(can: Capabilities, denied: Set[str]) -> Iterator[Verdict]:
     # nobody could ask without losing something.
     whole = can.notes.get("uploads_by_prefix") == WHOLE_KEYS_ONLY
     loses = can.uploads_by_prefix is False and whole
-    if works and loses:
-        sentence = UNLESS_KILLED
     for mode in get_args(Mode):
         own = works and mode != "append"
-        yield Verdict(mode, *(_mode(mode, can) if own else (works, sentence)))
+        kept, told = _mode(mode, can) if own else (works, sentence)
+        if kept and loses:
+            told = UNLESS_KILLED + told.removeprefix("works")
+        yield Verdict(mode, kept, told)
     if denied & TO_PROBE:
         off: Told = False, f"does not help: {_wants(denied)}"
     elif can.metadata_kept is False:
-        off = False, "does not help: without its metadata no file can be told"
+        off = False, "does not help: without its metadata nobody knows whose a file is"
     elif works:
         off = True, "works, and is not needed: the store keeps what a decision rests on"
     else:
@@ -199,9 +198,10 @@ def verdicts(can: Capabilities, denied: Set[str]) -> Iterator[Verdict]:
             "a client that is killed during Complete",
             False,
             "may lose the file, if the store is MinIO, whose way of listing uploads it has: object"
-            " and parts are gone (docs/stores.md). Recovering the job names such keys as lost",
+            " and parts are gone (docs/stores.md). Recovering the job names such keys as lost. With"
+            " a lower Options(commit_threads=…) fewer Completes are in flight, and fewer are lost",
         )
-    yield Verdict("finding uploads of killed tasks", *_killed(can, denied))
+    yield Verdict(FINDING, *_killed(can, denied))
 
 
 def _wants(denied: Set[str]) -> str:
@@ -220,7 +220,7 @@ def _decided(can: Capabilities, denied: Set[str]) -> Told:
     if can.metadata_kept is False:
         how = can.notes.get("metadata_kept", "does not keep it")
         sentence = f"is refused: the store, or a proxy before it, {how}, so a job's files could not"
-        return False, f"{sentence} be told from others'"
+        return False, f"{sentence} be distinguished from others'"
     if None in (can.conditional_put, can.swap, can.metadata_kept):
         return None, _UNKNOWN
     return True, WORKS
@@ -249,7 +249,7 @@ def _again(can: Capabilities) -> Told:
     how = "is answered as the first"
     if can.second_complete != "idempotent":
         how = can.notes.get("second_complete", "is answered with 404")
-        how += ", and the object tells by its token"
+        how += ", and the object is known by its token"
     if can.true_complete is False:
         how += (
             f"; but the store {can.notes.get('true_complete', 'answers 200 falsely')}: each object"
@@ -259,7 +259,7 @@ def _again(can: Capabilities) -> Told:
 
 
 def _killed(can: Capabilities, denied: Set[str]) -> Told:
-    stay = "they stay until a lifecycle rule takes them (lifecycle ensure)"
+    stay = "they stay until a lifecycle rule removes them"
     if LIST_UPLOADS in denied:
         return False, f"does not work: {_wants({LIST_UPLOADS})}; {stay}"
     if can.uploads_by_prefix is None:

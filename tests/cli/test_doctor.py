@@ -244,9 +244,11 @@ def test_an_upload_whose_create_got_no_answer_is_found(command: Command, used: M
         ("ceph rgw", 0, {"fail", "fail_partitions"},
          {"fail": "Complete If-None-Match the store ignores it", "replace": "with a warning"}),
         ("minio", 0, {"finding uploads of killed tasks", "a client that is killed during Complete"},
-         {"append": "but for a client that is killed during a Complete",
-          "replace": "with a warning", "finding": "by a part of its key",
-          "a client": "may lose the file, if the store is MinIO"}),
+         {"append": "but for a client that is killed during a Complete (see below): a job is",
+          "replace": "Complete (see below), with a warning",
+          "fail": "Complete (see below): nothing", "finding": "by a part of its key",
+          "a client": "may lose the file, if the store is MinIO",
+          "a client that": "With a lower Options(commit_threads=…)"}),
         ("versitygw", 0, set(), {"finishing": "each object is looked at after its Complete"}),
         ("behind a proxy that spells anew", 46, OFF_TOO,
          {"append": "came back under the name 'Magic-Committer-Job'", "Options": "does not help"}),
@@ -267,9 +269,13 @@ def test_no_more_is_promised_than_the_store_keeps(
         assert contents(store) == before
     assert ran.code == code
     promises = {row["name"]: row for row in ran.json()["rows"] if row["about"] == "promise"}
+    rule = f"  magic-committer lifecycle ensure {PATH}/ --days 7\n"
+    assert (rule in ran.err) == (promises["finding uploads of killed tasks"]["answer"] == "no")
     assert {name for name, row in promises.items() if row["answer"] == "no"} == lost
     for begins, wanted in words.items():
-        assert any(wanted in row["detail"] for n, row in promises.items() if n.startswith(begins))
+        told = [row["detail"] for name, row in promises.items() if name.startswith(begins)]
+        assert told
+        assert all(wanted in detail for detail in told)
 
 
 @pytest.mark.parametrize("mode", ["append", "fail", "replace"])

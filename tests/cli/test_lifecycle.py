@@ -285,7 +285,9 @@ def test_rules_are_shown_in_words(command: Command, bucket: Bucket) -> None:
     versions = {"NoncurrentDays": 9, "NewerNoncurrentVersions": 2}
     other = {"ID": "versions", "Status": "Enabled", "NoncurrentVersionExpiration": versions}
     bucket.have(EXPIRING, LEGACY, {**other, "Filter": sizes})
-    out = command("lifecycle", "show", "bucket").out
+    ran = command("lifecycle", "show", "bucket")
+    out = ran.out
+    assert "  magic-committer lifecycle ensure s3://bucket/ --days 7" in ran.err.splitlines()
     assert '"Expiration":{"Days":30}' in out
     assert '"Transitions":[{"Days":3,"StorageClass":"GLACIER"}]' in out
     assert '"NewerNoncurrentVersions":2' in out
