@@ -744,8 +744,8 @@ def open_magic(
         A file for bytes or for text, as `Task.open` returns.
 
     Raises:
-        TaskFailed: raised by the file's ``close``: the attempt was committed or aborted before the
-            file was closed. The file will not be published.
+        TaskFailed: raised by the file's ``close``: before it the attempt was committed or aborted,
+            or another file of the name was closed. The file will not be published.
         JobNotRunning: no job of that id runs. The hint says which call starts it.
         PathError: the path is not a magic path of a job, or writing there would lose data.
         OptionError: the job has ``track="memory"``: processes cannot share its attempts.

@@ -184,8 +184,15 @@ class Shelf:
         self._inside: dict[str, dict[str, None]] = {"": {}}  # what is directly in a directory
 
     def add(self, file: ShelvedFile) -> None:
-        """Put a file there; one of the same name gives way."""
+        """Put a file there. One of the same name gives way, unless both would be published: then
+        the unique one is called as it is stored."""
         with self._lock:
+            other = self.get(file.name)
+            if other is not None and other.stored_name != file.stored_name:
+                unique = other if file.stored_name == file.name else file
+                unique.name = unique.stored_name
+                self._files[other.name] = other
+                self._enter(other.name)
             self._files[file.name] = file
             self._enter(file.name)
         if isinstance(file.stream, UploadStream):
