@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Writing as Writing, attach as attach, open as open, open_magic as open_magic,
         start as start, write as write,
     )  # fmt: skip
+    from magic_committer.commit.probe import Capabilities as Capabilities
     from magic_committer.engines.executors import run as run
     from magic_committer.engines.items import RunReport as RunReport
     from magic_committer.errors import (
@@ -46,8 +47,12 @@ if TYPE_CHECKING:
     from magic_committer.job import Job as Job, Task as Task
     from magic_committer.maintenance.api import (
         abort as abort, abort_stream as abort_stream, adopt as adopt, cleanup as cleanup,
-        force_abort as force_abort, inspect as inspect, read_stream as read_stream,
-        recover as recover, uploads as uploads,
+        doctor as doctor, force_abort as force_abort, inspect as inspect, lifecycle as lifecycle,
+        policy as policy, read_stream as read_stream, recover as recover, uploads as uploads,
+    )  # fmt: skip
+    from magic_committer.maintenance.doctor import (
+        Answer as Answer, Diagnosis as Diagnosis, PermissionAnswer as PermissionAnswer,
+        Role as Role, Verdict as Verdict,
     )  # fmt: skip
     from magic_committer.maintenance.reports import (
         ActionPlan as ActionPlan, Adoption as Adoption, Age as Age, CleanupReport as CleanupReport,
@@ -75,6 +80,7 @@ if TYPE_CHECKING:
 
 _NAMES_OF = {
     "api": "Writing attach open open_magic start write",
+    "commit.probe": "Capabilities",
     "errors": (
         "AbortIncomplete AlreadyVisible BatchUnsettled BucketNotFound CommitIncomplete "
         "CommitRefused ConditionsNotSupported ConflictingJob Decider DestinationExists "
@@ -87,8 +93,10 @@ _NAMES_OF = {
     "filesystem.calls": "BinaryMode TextMode",
     "job": "Job Task",
     "maintenance.api": (
-        "abort abort_stream adopt cleanup force_abort inspect read_stream recover uploads"
+        "abort abort_stream adopt cleanup doctor force_abort inspect lifecycle policy read_stream "
+        "recover uploads"
     ),
+    "maintenance.doctor": "Answer Diagnosis PermissionAnswer Role Verdict",
     "maintenance.reports": (
         "ActionPlan Adoption Age CleanupReport FoundJob GivenUp JobKind Recovery StreamState"
     ),

@@ -26,6 +26,7 @@ from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, Unpack, get_args, overload
+from urllib.parse import unquote
 from weakref import WeakSet
 
 from magic_committer.commit.setup import find_job
@@ -80,6 +81,7 @@ from magic_committer.runtime import wiring
 from magic_committer.runtime.components import ProgressFunction, no_progress
 from magic_committer.runtime.threads import cleaning_up, ending
 from magic_committer.stores.base import Attributes
+from magic_committer.stores.urls import is_tree_url, tree_url
 from magic_committer.upload import FileState, PlainFile, TaskFile, TextUpload, UploadStream
 from magic_committer.upload.file import Buffer, flat, nothing
 
@@ -102,6 +104,7 @@ class Writing(FileCalls):
         self._start = start
         self._pid = os.getpid()
         self._job: Job | None = None
+        self._inside = False  # `_entered` forgets what is in a cycle before anything is finalized
         self._end_life: Callable[[], None] = nothing
         self._leave_urls: Callable[[], None] = nothing
 
@@ -155,9 +158,11 @@ class Writing(FileCalls):
             self._of, self._make_sink = self._job.task("0")._own(), self._job._sink
             self._end_life = self._job.keep_alive()
             self._job._at_home = True
+            self._inside = True
             _entered.add(self)
             self._leave_urls = enter(self._job.dest, self._files)
         except BaseException as error:  # a signal: the job is there, and nobody leaves the block
+            self._inside = False
             _entered.discard(self)
             self._end_life()
             give_up(self._job, error)
@@ -168,13 +173,14 @@ class Writing(FileCalls):
         if self._pid != os.getpid():
             leave_alone(self.job, self._pid, error)
             return
-        if self not in _entered:
+        if not self._inside:
             return  # the interpreter's end has left it
         try:
             self._leave_urls()
             self._end(error)
         finally:
             self._end_life()
+            self._inside = False
             _entered.discard(self)
 
     def _end(self, error: BaseException | None) -> None:
@@ -285,8 +291,12 @@ class OneFile(PlainFile):
         self.check_process()
         self.__exit__(MagicError, MagicError("the file was given up"), None)
 
+    def ends_well(self) -> None:
+        self._passing = sys.exception()  # it does not pass through this block
+
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is None:
+            self.ends_well()
             self.close()
         elif self._state is FileState.OPEN:
             self._state = FileState.ABORTED
@@ -552,7 +562,15 @@ def write(
     so. Repeatable: each call is another job. Use each result for one ``with``.
 
     Args:
-        dest, mode, committer, mark_success, s3, place, options, progress: as for `start`.
+        dest: ``s3://bucket/prefix``, or the URL of a directory: ``file:///path``.
+        mode: what happens to present data: ``"append"`` (default), ``"fail"``, ``"replace"``,
+            ``"fail_partitions"``, ``"replace_partitions"``; Spark's words do too (`start`).
+        committer: the protocol, by its name; None (default): the best for the destination.
+        mark_success: True (default): write `_SUCCESS` after the commit.
+        s3: the connection to the store; None (default): as the environment says.
+        place: instead of ``s3``: ``endpoint_url``, ``region``, ``profile``.
+        options: sizes, numbers and formats; None (default): the defaults of `Options`.
+        progress: a function that long steps call, from threads of this process. Default: none.
 
     Returns:
         A `Writing`, for ``with``.
@@ -646,7 +664,12 @@ def open(
             f" smart_open.open({url!r}) or s3fs"
         )
     text = text_options(mode, encoding, errors, newline)
-    parent, _, name = url_text(url).rpartition("/")
+    whole = url_text(url)
+    if is_tree_url(whole) and not whole.endswith("/"):
+        whole = tree_url(whole).removesuffix("/")
+    parent, _, name = whole.rpartition("/")
+    if is_tree_url(whole):
+        name = unquote(name)
     check_name(name)
     file = OneFile(
         write(f"{parent}/", mark_success=False, s3=s3, options=options, **place),
@@ -721,8 +744,8 @@ def open_magic(
         A file for bytes or for text, as `Task.open` returns.
 
     Raises:
-        TaskFailed: raised by the file's ``close``: the attempt was committed or aborted before the
-            file was closed. The file will not be published.
+        TaskFailed: raised by the file's ``close``: before it the attempt was committed or aborted,
+            or another file of the name was closed. The file will not be published.
         JobNotRunning: no job of that id runs. The hint says which call starts it.
         PathError: the path is not a magic path of a job, or writing there would lose data.
         OptionError: the job has ``track="memory"``: processes cannot share its attempts.

@@ -242,7 +242,7 @@ class S3Options:
             Other processes read it from ``MAGIC_COMMITTER_SSE_CUSTOMER_KEY`` (base64).
         storage_class, acl, tags: for data objects; control objects have none of them. Default:
             none.
-        connect_seconds_max: seconds for a connection to one address of the store: 10 by default.
+        connect_seconds_max: seconds for a connection to one address of the store: 5 by default.
         read_seconds_max: seconds for one try of a request: to send its body, and then to get its
             answer. 30 by default. Bytes that move add time: a transfer faster than 16 KiB/s is not
             cut off.
@@ -283,7 +283,7 @@ class S3Options:
     storage_class: str | None = None
     acl: str | None = None
     tags: tuple[tuple[str, str], ...] = ()
-    connect_seconds_max: float = 10.0
+    connect_seconds_max: float = 5.0
     read_seconds_max: float = 30.0
     complete_seconds_max: float = 300.0
     retry_seconds_max: float = 60.0

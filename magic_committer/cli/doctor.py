@@ -16,7 +16,15 @@ from magic_committer.cli.shell import Shell, command
 from magic_committer.cli.values import DIRECTORY
 from magic_committer.errors import NotSupported
 from magic_committer.hadoop.paths import Destination
-from magic_committer.maintenance.doctor import ROLES, Diagnosis, Role, diagnose, policy
+from magic_committer.maintenance.doctor import (
+    FINDING,
+    ROLES,
+    Diagnosis,
+    Role,
+    diagnose,
+    lacks,
+    policy,
+)
 from magic_committer.runtime import wiring
 
 FIELDS = ("about", "name", "answer", "detail", "on", "roles", "dest")
@@ -29,7 +37,7 @@ COLUMNS = (
 STORE_WORDS = {
     "conditional_put": "keeps PUT If-None-Match",
     "swap": "keeps PUT If-Match",
-    "etag_quoting": "takes a right If-Match",
+    "etag_quoting": "accepts a right If-Match",
     "conditional_complete": "keeps Complete If-None-Match",
     "conditional_delete": "keeps DELETE If-Match",
     "second_complete": "answers a second Complete",
@@ -83,9 +91,12 @@ def doctor(
     )  # fmt: skip
     for one in found.left:
         shell.note(f"note: this could not be taken away again: {one}")
-    if found.lacks(role, "denied"):
+    if (FINDING, False) in ((v.subject, v.works) for v in found.verdicts):
+        rule = shell.line("lifecycle", "ensure", path.url, "--days", "7")
+        shell.advise("Uploads of killed tasks stay until a lifecycle rule removes them:", rule)
+    if lacks(found, role, "denied"):
         return exits.FORBIDDEN
-    if found.lacks(role, "unanswered"):
+    if lacks(found, role, "unanswered"):
         return exits.NO_ANSWER
     append = next(v for v in found.verdicts if v.subject == "append")
     return exits.OK if append.works or role == "writer" else exits.BAD_STATE

@@ -118,8 +118,8 @@ def inspect(shell: Shell, files: tuple[str, ...], validate: bool) -> int:
     """Print a .pending, .pendingset, _SUCCESS, _plan-….json, _job.json or _alive.json.
 
     FILE is a local file, an s3:// or file:// URL, or - for stdin. A file that is not valid ends
-    with exit code 46 and the field and reason; --validate prints just that. Of several files each
-    is told on one line.
+    with exit code 46 and the field and reason; --validate prints just that. Each of several files
+    has one line.
     """
     names = [os.fspath(local_path(one)) if scheme_of(one) == "file" else one for one in files]
     if len(names) > 1:

@@ -126,7 +126,7 @@ def list_jobs(shell: Shell, paths: tuple[Destination, ...], deep: bool) -> int:
 def show(shell: Shell, path: Destination, job_id: str) -> None:
     """Show a job: its state, what is pending, and what a recovery would do.
 
-    Its open files are those of ``uploads list PATH --job JOB``.
+    Its open files are those of `uploads list PATH --job JOB`.
     """
     try:
         found = Ending(shell.runtime(path.bucket), path, job_id).look()
@@ -152,7 +152,7 @@ def commit(shell: Shell, expect: int | None, accept: tuple[str, ...], **job: Any
     """Make a job's files visible: what its tasks left on the store, or what was decided before.
 
     A running job is committed only where its record says that its driver may go by a listing, or
-    where it was adopted. Everything is checked first: what is wrong is told, and nothing decided.
+    where it was adopted. Everything is checked first: what is wrong is said, and nothing decided.
     """
     return _run(shell, lambda ending: ending.commit(expect, accept), **job)
 
@@ -167,19 +167,17 @@ def commit(shell: Shell, expect: int | None, accept: tuple[str, ...], **job: Any
 @click.option("--revert", is_flag=True, help="Also if it is committing: delete what is visible.")
 @click.option(
     "--force", is_flag=True,
-    help="The last way out: what cannot be undone is told, and left as it is.",
+    help="The last way out: what cannot be undone is named, and left as it is.",
 )  # fmt: skip
 @_ends
 def abort(shell: Shell, revert: bool, force: bool, **job: Any) -> int:
     """Make sure that nothing of a job is visible, now or later, however young it is.
 
-    With --revert, what a committing job has written over does not come back: where one of its files
-    is visible at a key that held another object before, the file is deleted, and the old object is
-    gone.
+    With --revert, an object that a committing job has written over does not come back.
 
     With --force a job ends whatever its record says, also if that cannot be read: it is undone as
-    far as that goes, and the rest is named and left, for nobody can finish or undo it any more. Of
-    a Hadoop job, the files that its JVM made visible stay, and the rest is aborted.
+    far as that goes, and the rest is named and left. Of a Hadoop job, the files that its JVM
+    made visible stay, and the rest is aborted.
     """
     if force:
         return _run(shell, Ending.abort_or_give_up, **job)
@@ -199,7 +197,7 @@ def recover(shell: Shell, accept: tuple[str, ...], **job: Any) -> int:
     """Finish a job whose driver is dead: complete it if it was decided, abort it otherwise.
 
     A Hadoop job that is adopted was not decided, so it is aborted, unless files of it are visible
-    already; ``job commit --adopt`` commits it. One that _SUCCESS names is swept.
+    already; `job commit --adopt` commits it. One that _SUCCESS names is swept.
     """
     return _run(shell, lambda ending: ending.recover(accept), **job)
 

@@ -35,7 +35,7 @@ def show(shell: Shell, dest: Destination) -> None:
     configuration = wiring.bucket_settings(dest.bucket, shell.s3).lifecycle()
     rows = [_row(rule, dest) for rule in rules_of(configuration)]
     covered = min((row["abort_days"] for row in rows if row["covers"]), default=None)
-    told = f"No rule aborts uploads below {dest.url}: lifecycle ensure adds one"
+    told = f"No rule aborts uploads below {dest.url}"
     if covered is not None:
         told = f"Uploads below {dest.url} are aborted {_after(covered)}"
     shell.output.rows(
@@ -43,11 +43,15 @@ def show(shell: Shell, dest: Destination) -> None:
         summary=lambda: {"dest": dest.url, "rules": len(rows), "abort_days": covered},
         closing=lambda: told,
     )  # fmt: skip
+    if covered is None:
+        shell.advise("This adds one:", shell.line("lifecycle", "ensure", dest.url, "--days", "7"))
 
 
 @command(lifecycle, "ensure", "Add the rule that aborts old uploads.", "s3://bucket/table --days 7")
 @_bucket
-@click.option("--days", type=int, required=True, help="After how many days an upload is aborted.")
+@click.option(
+    "--days", type=int, metavar="N", required=True, help="After how many days an upload is aborted."
+)
 @dry_run
 def ensure_rule(shell: Shell, dest: Destination, days: int, dry_run: bool, yes: bool) -> None:
     """See to it that a rule aborts uploads below s3://BUCKET/PREFIX --days after they began.

@@ -91,7 +91,7 @@ _options = options(
     ),
     click.option(
         "--content-type", metavar="TYPE",
-        help="The content type of each file; put guesses it from the name otherwise.",
+        help="The content type of each file; guessed from its name by default.",
     ),
     click.option("--no-success", is_flag=True, help="Write no _SUCCESS."),
     dry_run,
@@ -107,9 +107,9 @@ def promote(
 ) -> int:
     """Publish the objects below SOURCE at DEST: all of them, or none. The store copies them.
 
-    SOURCE is s3://bucket/staging/x, DEST is s3://bucket/table, at the same endpoint. Nothing is
-    visible before all are copied. After an error or Ctrl-C nothing is visible, and no upload is
-    open. SOURCE stays. Modes that may write over something or delete it ask, or want --yes.
+    SOURCE is s3://bucket/staging/x, DEST is s3://bucket/table, at the same endpoint. After an
+    error or Ctrl-C nothing is visible, and no upload is open. SOURCE stays. Modes that may write
+    over something or delete it ask, or want --yes.
 
     Left out are objects with an element that begins with _ or . (--hidden copies them, too), and
     what committers keep. An object that changes meanwhile is an error. Content types, metadata and
@@ -133,9 +133,8 @@ def promote(
 def put(shell: Shell, directory: str, dest: Destination, hidden: bool, **how: Any) -> int:
     """Publish the files of a directory of this machine at DEST: all of them, or none.
 
-    DEST is s3://bucket/path or file:///path. Nothing is visible before all are sent. After an error
-    or Ctrl-C nothing is visible, and no upload is open. Modes that may write over something or
-    delete it ask, or want --yes.
+    DEST is s3://bucket/path or file:///path. After an error or Ctrl-C nothing is visible, and no
+    upload is open. Modes that may write over something or delete it ask, or want --yes.
 
     Hidden files are left out, and so is a _SUCCESS at the top: the job writes its own. Links to
     files are followed; a link to a directory, a pipe or a device is an error.

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import heapq
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
 import click
 
+from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, clean, root
 from magic_committer.cli.shell import Reach, Shell, command, recursive
 from magic_committer.cli.uploads import advice
@@ -55,8 +57,8 @@ CLASSES: Mapping[OwnerClass, tuple[str, str]] = {
     "over": ("Job over", "of a job of this library that has ended or is dead"),
     "orphan": ("Orphan", "of a job of this library whose record is gone"),
     "hadoop": ("Hadoop", "named by a magic job of Hadoop"),
-    "foreign": ("Foreign", "nothing tells whose it is"),
-    "unknown": ("Unknown", "it cannot be told whose it is: something cannot be read"),
+    "foreign": ("Foreign", "nothing names its owner"),
+    "unknown": ("Unknown", "its owner is not known: something cannot be read"),
 }
 """Every class in the order of a report: its title and its meaning."""
 KINDS = {
@@ -75,9 +77,11 @@ class ReportData:
     Attributes:
         store: its identity, without secrets. made: seconds since the epoch.
         sums, largest: of the open uploads; None if the store has no listing of them.
+        unseen: why more uploads may be open than are listed; "" if none can be.
         notes: what could not be found out.
         unlooked: there are directories below ``dest`` whose jobs were not looked for.
         removing: what can be removed, and the command that does it: a sentence and a line each.
+        program: how the page's other commands begin, so that they reach the same store.
     """
 
     dest: str
@@ -89,6 +93,8 @@ class ReportData:
     notes: Sequence[str] = ()
     unlooked: bool = False
     removing: Sequence[tuple[str, str]] = ()
+    unseen: str = ""
+    program: str = "magic-committer"
 
 
 @command(root, "report", WORDS["report"], "s3://bucket/table -o report.html")
@@ -103,7 +109,8 @@ def report(shell: Shell, path: Destination, file: str, deep: bool) -> int:
     """Write a page for a browser: what lies open under PATH, whose it is, since when, which jobs
     wait for somebody, and what removes it. For programs: uploads list and job list.
 
-    Uploads are those of all directories below PATH; jobs only with --recursive.
+    Uploads are those of all directories below PATH; jobs only with --recursive. Exit code 46: not
+    all was looked at; the page says so.
     """
     if shell.output.format != "table":
         raise click.UsageError("report writes a page: uploads list and job list have --format")
@@ -128,7 +135,9 @@ def look(shell: Shell, reach: Reach, dest: Destination) -> ReportData:
     """Find out all that a report tells."""
     runtime = shell.runtime(dest.bucket)
     dests, notes = reach.destinations(dest)
-    sums, listed = Sums(), True
+    if notes:
+        reach.codes.append(exits.BAD_STATE)
+    sums, listed, unseen = Sums(), True, ""
     largest: list[FoundUpload] = []
     removing: list[tuple[str, str]] = []
     try:
@@ -140,15 +149,18 @@ def look(shell: Shell, reach: Reach, dest: Destination) -> ReportData:
             words = f"Left by jobs that are over or dead: {sums.removable.words()}."
             removing.append((f"{words} Remove them:", shell.line("uploads", "abort", dest.url)))
         removing += advice(shell, dest.url, sums.old_words(), Filters())
+        unseen = survey.unseen(ask=False)
     except NotSupported as error:
-        listed, notes = False, (*notes, f"Open uploads cannot be told: {error}")
+        listed, unseen = False, f"Open uploads cannot be listed: {error}"
+    if not listed:
+        reach.codes.append(exits.BAD_STATE)
     jobs = [job for one in dests for job in inspect_all(runtime, one, DEAD_AFTER_SECONDS)]
     if (more := len(notes) - NOTES_MAX) > 0:
         notes = (*notes[:NOTES_MAX], f"and {more:,} more that could not be read")
     unlooked = not jobs and reach.found_nothing(dest)
     return ReportData(
         dest.url, runtime.store.identity, runtime.clock.now(), sums if listed else None, largest,
-        jobs, notes, unlooked, removing,
+        jobs, notes, unlooked, removing, unseen, shell.line(),
     )  # fmt: skip
 
 
@@ -156,6 +168,13 @@ def needs_care(job: FoundJob) -> bool:
     """Whether somebody should finish or remove a job: what `recover` or `cleanup` would do
     something about, or cannot read."""
     return bool(job.problem) or not job.would.startswith("nothing") or job.kind == "litter"
+
+
+def way_to_end(job: FoundJob) -> tuple[str, ...]:
+    """The command that does what ``would`` says of a job, in words; none if nothing does it now."""
+    if job.kind == "litter":
+        return "cleanup", job.dest
+    return () if job.would.startswith("nothing") else ("job", "recover", job.dest, job.id)
 
 
 def page(data: ReportData) -> str:
@@ -169,14 +188,11 @@ def page(data: ReportData) -> str:
         finalize=lambda value: value if isinstance(value, Markup) else clean(value),
         loader=FunctionLoader(lambda name: (files(__package__) / name).read_text("utf-8")),
     )  # fmt: skip
-    made.filters |= {
-        "age": age_words,
-        "bytes": bytes_words,
-        "needs_care": needs_care,
-        "number": lambda value: f"{value:,}",
-        "sentence": lambda text: text[:1].upper() + text[1:],
-        "time": time_words,
-    }
+    made.filters.update(
+        age=age_words, bytes=bytes_words, needs_care=needs_care, number=lambda value: f"{value:,}",
+        line=lambda words: f"{data.program} {shlex.join(words)}", time=time_words,
+        sentence=lambda text: text[:1].upper() + text[1:], way_to_end=way_to_end,
+    )  # fmt: skip
     held = [] if data.sums is None else [(key, data.sums.of(key)) for key in CLASSES]
     return made.get_template(TEMPLATE).render(
         data=data, policy=POLICY, classes=CLASSES, kinds=KINDS, jobs_max=JOBS_MAX,
@@ -194,9 +210,10 @@ def _figures(data: ReportData) -> list[tuple[str, str, str]]:
     if data.sums is None:
         return [jobs]
     total, idle = data.sums.all, data.sums.removable
+    least = "at least " if data.unseen else ""
     stored, left = (one.stored() or ("?" if one.uploads else "0 B") for one in (total, idle))
     return [
-        ("Open uploads", f"{total.uploads:,}", f"{idle.uploads:,} left by dead jobs"),
+        ("Open uploads", f"{least}{total.uploads:,}", f"{idle.uploads:,} left by dead jobs"),
         ("Stored in them", stored, f"{left} left by dead jobs"),
         jobs,
     ]

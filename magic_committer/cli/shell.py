@@ -256,8 +256,8 @@ class Reach:
         except StoreError:
             pass  # nobody knows what is below: it was not looked at in any case
         self.not_looked_at.append(path.url)
-        told = f"note: only {path.url} itself was looked at; `job list --recursive` looks below"
-        self._notes.append(told)
+        way = self.shell.line("job", "list", path.url, "--recursive")
+        self._notes.append(f"note: only {path.url} itself was looked at; `{way}` looks below")
         return True
 
     def tell(self) -> None:

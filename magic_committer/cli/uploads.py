@@ -192,12 +192,9 @@ def abort_uploads(
     asked = Filters(**chosen)
     survey = _look(shell, path, asked, sizes=not no_sizes)
     plan = Clearing(survey, foreign, hadoop, max_aborts)
-    for line in plan.advice:
-        shell.note(line)
-    if plan.advice:
-        shell.note(
-            f"To recover a job: {messages.as_command(messages.Remedy('recover', 'PATH', 'JOB'))}"
-        )
+    ways = [(words, shell.line("job", "recover", *job)) for words, job in plan.advice.items()]
+    for words, line in ways:
+        shell.advise(words, line)
     if plan.question and not dry_run and not yes:
         shell.confirm(plan.question)
     actions: Counter[str] = Counter()
@@ -228,7 +225,7 @@ def abort_uploads(
             "chosen": plan.chosen.total(),
             "not_touched": dict(plan.left),
             "jobs": [job.id for job in plan.jobs.values()],
-            "advice": [*plan.advice, *map(" ".join, others)],
+            "advice": [f"{words} `{line}`" for words, line in (*ways, *others)],
             "problems": list(survey.problems),
         },
     )  # fmt: skip
@@ -247,9 +244,7 @@ def abort_uploads(
 def expect_uploads(shell: Shell, path: Destination, expected: int, **chosen: Any) -> int:
     """Exit with 0 if exactly N open uploads under PATH fit the filters, else with 46.
 
-    Also with 46 if the store does not list uploads by a part of their keys: then some may be open
-    that nobody sees. Where the listing does not prove the contrary, two are begun and aborted below
-    PATH to find out.
+    Also with 46 if some may be open that nobody sees, which is found out as by `uploads list`.
     """
     survey = _look(shell, path, Filters(**chosen), sizes=False)
     found = sum(1 for _ in survey)

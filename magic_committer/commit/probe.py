@@ -272,11 +272,12 @@ def _of_record(runtime: Runtime, seen: register.Seen) -> _Finding:
     return _came_back({JOB_METADATA: seen.record.uuid}, info.metadata)
 
 
-def hides_uploads(runtime: Runtime, prefix: str) -> str:
+def hides_uploads(runtime: Runtime, prefix: str, ask: bool = True) -> str:
     """How the store hides open uploads from a listing of a directory; "" if it does not. 9
     requests, once for each process and store, in a directory of its own below ``prefix``. None for
     AWS S3, which lists by prefix (S3 API, ListMultipartUploads), and of a file tree: there a caller
-    who may only read can look, too. Repeatable.
+    who may only read can look, too. Without ``ask`` nothing is sent: of a store that was not asked
+    yet that is said. Repeatable.
 
     PermissionDenied: the caller may not create and abort uploads, and so cannot ask. If it may
     create and not abort, the error names the uploads that stay open."""
@@ -284,6 +285,8 @@ def hides_uploads(runtime: Runtime, prefix: str) -> str:
     if AWS.match(identity) or is_tree(runtime.store.bucket):
         return ""
     found = _known.get(identity, {}).get("uploads_by_prefix")
+    if found is None and not ask:
+        return _NOT_ASKED
     if found is None:
         uuid = runtime.ids()
         with Scratch(runtime, f"{prefix}{MAGIC_JOB_PREFIX}{uuid}/", uuid) as scratch:
@@ -326,6 +329,7 @@ def _refused(runtime: Runtime, dest: Destination, name: Want, how: str) -> Condi
 _REFUSES_RIGHT = "refuses the right ETag too"
 WHOLE_KEYS_ONLY = "does not list an upload by a part of its key"
 _BESIDE = "lists uploads beside the prefix"
+_NOT_ASKED = "was not asked (`uploads list` asks) whether it lists an upload by a part of its key"
 
 
 def _must_fail(clock: Clock, send: Callable[[], object]) -> _Finding:

@@ -262,6 +262,8 @@ def create(runtime: Runtime, key: str, record: JobRecord) -> tuple[Seen, bool]:
             partial(_read_back, runtime, key, record.id), unclear, metadata,
         )  # fmt: skip
     except NotSupported as error:
+        if error.code == "NoAttributes":  # of a disk: its error says what to do
+            raise error.ending(f"job {record.id!r} was not started") from None
         answer = f"refuses it ({error.status} {error.code})"
         raise undecidable(runtime, "If-None-Match", answer) from error
     except StoreError as error:

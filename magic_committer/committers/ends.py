@@ -28,7 +28,7 @@ import logging
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -50,6 +50,7 @@ from magic_committer.runtime.components import Runtime
 from magic_committer.runtime.threads import cleaning_up, patient
 from magic_committer.stores.base import Attributes
 from magic_committer.upload import FileState, LocalDirectory, LocalFile, PendingFile, TaskFile
+from magic_committer.upload.file import nothing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -152,6 +153,10 @@ class TaskAttempt(ABC):
         self._turns = Turns(self._set)
         self._files: dict[str, Any] = {}
         """Its files by the names that they are stored under. Each has a ``state``."""
+        self._cut: set[str] = set()
+        """Names of closed files that an exception has cut, and that are not taken out yet."""
+        self.gone: Callable[[str], object] = nothing
+        """Called with the name of a file that was taken out by itself."""
         self._local: LocalDirectory | None = None
         self._pid = os.getpid()
 
@@ -213,6 +218,17 @@ class TaskAttempt(ABC):
         """Take a file of `open` out of the attempt: see `Task.discard`. Repeatable after a
         StoreError. Afterwards the name is free."""
 
+    def _take_back(self, name: str) -> None:
+        """Take a closed file out whose ``with`` block an exception has ended: a wrapper, such as
+        `io.TextIOWrapper`, has closed it. The attempt cannot commit before it is out."""
+        self._cut.add(name)
+        self._drop_closed(name)
+        self._cut.discard(name)
+        self.gone(name)
+
+    def _drop_closed(self, name: str) -> None:
+        self.discard(name)
+
     @abstractmethod
     def _save_set(self) -> TaskCommit:
         """Store the set, once. Gives the result, whose key is "" if there was nothing to store."""
@@ -252,6 +268,11 @@ class TaskAttempt(ABC):
     def _commit(self, driver: bool) -> TaskCommit:
         first = self.phase is Phase.OPEN
         try:
+            for name in sorted(self._cut):
+                raise self._set.failed(
+                    f": an exception has cut {name!r}, which was closed before, and it could not"
+                    " be taken out"
+                )
             result = self._save_set()
         except BaseException as error:
             if first and self._set.refused:

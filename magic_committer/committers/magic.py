@@ -335,10 +335,9 @@ class Attempt(TaskAttempt):
         if self._saved.dead is not None:
             raise self._saved.dead
         name = self._name(name, unique)
-        pending_key = self._paths.pending(self.attempt, name)  # longer than the key: both fit
         mark = token(self.job.uuid, self.attempt, self._runtime.ids()[:16])
-        key = f"{self._dest.prefix}{name}"
-        saved = key if self._in_memory else pending_key
+        key = self._dest.key(name)
+        saved = key if self._in_memory else self._paths.pending(self.attempt, name)
         refuse_long_element(self._runtime, saved, self._paths.directory)
         with self._turns.lock:
             self._turns.check_open(awaited=self.opened_by_commit)
@@ -353,12 +352,13 @@ class Attempt(TaskAttempt):
                 blocks=self._blocks,
                 on_answer=lambda created: self._answered(key, created),
                 before_block=self._fence.check_if_due,
-                on_close=lambda finished: self._closed(name, pending_key, mark, finished),
+                on_close=lambda finished: self._closed(name, saved, mark, finished),
                 on_abort=self._retried_creates.abort_if_late,
                 abort_told=None if self._in_memory else partial(self._saved.abort, key, mark),
                 beside=self._closings if self._in_memory else None,
                 statistics=self.statistics,
             )
+            stream.take_back = partial(self._take_back, name)
             file = self._files[name] = _File(name, stream)
             stream.when_pending(file.let_go)
         self.statistics.add(statistics.FILES_CREATED)
@@ -377,10 +377,12 @@ class Attempt(TaskAttempt):
                 path.unlink()
 
         try:
-            return self._local_file(name, stream.name, on_close=send, on_abort=stream.abort)
+            file = self._local_file(name, stream.name, on_close=send, on_abort=stream.abort)
         except BaseException:
             stream.abort()
             raise
+        file.take_back = stream.take_back
+        return file
 
     def directory(self, *, unique: bool) -> Path:
         """There is none: see `Task.directory`."""
@@ -395,7 +397,7 @@ class Attempt(TaskAttempt):
         if created.attempts > 1:
             self._retried_creates.add(key)
 
-    def _closed(self, name: str, pending_key: str, mark: str, finished: FinishedUpload) -> None:
+    def _closed(self, name: str, saved: str, mark: str, finished: FinishedUpload) -> None:
         """All parts of a file are stored: save what completes it."""
         stream = self._files[name].stream
         beside = isinstance(stream, UploadStream) and stream.ends_beside
@@ -413,12 +415,12 @@ class Attempt(TaskAttempt):
             self.attempt,
             upload,
             bucket=self._dest.bucket,
-            uri=self._paths.uri(pending_key.removesuffix(PENDING_SUFFIX)),
+            uri=self._paths.uri(f"{self._paths.base(self.attempt)}{name}"),
             created_ms=int(self._runtime.clock.now() * 1000),
         )
         try:
             if not self._in_memory:
-                self._saved.save(pending_key, pending)
+                self._saved.save(saved, pending)
             with self._turns.lock:
                 self._turns.check_open(awaited=awaited)
                 self._files[name].pending = pending
@@ -457,8 +459,20 @@ class Attempt(TaskAttempt):
                 raise failures[0]
             self.statistics.add(statistics.COMMITS_ABORTED, count)
         with self._turns.lock:
+            self._cut.discard(file.name)
             if self._files.get(file.name) is file:
                 del self._files[file.name]
+
+    def _drop_closed(self, name: str) -> None:
+        pending = self._files[name].pending
+        if pending is None or not self._saved.shared:
+            self.discard(name)
+            return
+        # Others may commit it: nobody may commit the attempt from now on.
+        error = self._set.failed(f": an exception has cut {name!r}, which was closed before")
+        self._saved.give_up(pending, error)
+        if self._saved.dead is None:
+            raise error
 
     def _take_out(self, file: _File, pending: Pending) -> None:
         if file.discarded:

@@ -288,6 +288,7 @@ class TreeAttempt(TaskAttempt):
             self._turns.check_open()
             self._refuse_twice(self._files, name)
             file = self._files[name] = make(name)
+        file.take_back = partial(self._take_back, name)
         return file
 
     def directory(self, *, unique: bool) -> Path:
@@ -338,6 +339,7 @@ class TreeAttempt(TaskAttempt):
             if name in self._left:
                 self._again(partial(self._drop, name))
             with self._turns.lock:
+                self._cut.discard(name)
                 if self._files.get(name) is file:
                     del self._files[name]
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Generator, Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 
 from msgspec.structs import replace
 
@@ -27,9 +27,11 @@ from magic_committer.errors import (
     FormatError,
     MagicError,
     NotFound,
+    PreconditionFailed,
     StoreError,
     TaskFailed,
     Unanswered,
+    WriteConflict,
 )
 from magic_committer.errors.messages import ANOTHER_ATTEMPT, CLOSE_FIRST, OWN_NAME
 from magic_committer.hadoop.documents import (
@@ -49,7 +51,7 @@ from magic_committer.protocol.record import (
 )
 from magic_committer.runtime.components import Runtime
 from magic_committer.runtime.threads import Outcome
-from magic_committer.stores.base import ObjectInfo, objects, same_etag
+from magic_committer.stores.base import ObjectInfo, StoredObject, objects, same_etag
 
 
 def remove_one(runtime: Runtime, upload: ReadyUpload) -> None:
@@ -149,6 +151,7 @@ class RetriedCreates:
 # * From before the PUT of a `.pending` until its file is closed successfully, another handle may
 #   commit the attempt with it. Every other end of the file comes through here: the upload is
 #   aborted only if nobody has committed it and nobody can; otherwise it is left to the job's end.
+# * Of two files of one name that two handles of an attempt have closed the first one stays.
 # * An attempt that no other handle uses needs no such proof. It may not be shared any more after an
 #   upload was aborted whose `.pending` may be stored.
 # * Nothing here refers to a file: the upload of a dropped file is aborted through this (`sender`).
@@ -205,23 +208,50 @@ class SavedFiles:
     def save(self, key: str, pending: Pending) -> None:
         """Store the `.pending` of a closed file under this key: from now on every process that
         commits the attempt commits the file. This may be so even if the request got no answer.
-        Raises why a file of a shared attempt is too late."""
+        Raises why a file of a shared attempt is too late, or that its name is another file's."""
         self._sent[pending.upload_id] = pending
         body = encode_pending(pending, self._job.terms.etag_form)
         try:
-            written = self._runtime.store.put(
-                key, body, metadata=self._set.metadata, content_type="application/json"
-            )
+            etag = self._put(key, body)
         except StoreError as error:
-            if refused(error):
-                self.is_free(pending)
-            raise
-        self._saved[key] = written.etag, pending
+            conflict = isinstance(error, PreconditionFailed | WriteConflict)
+            there = self._there(key) if conflict else None
+            if there is None or there.body != body:
+                if refused(error):  # if it was sent twice, `give_up` finds out
+                    self.is_free(pending)
+                if there is None:
+                    raise
+                raise self._set.failed(
+                    f": another handle has closed a file {pending.destination_key!r} before. That"
+                    " one stays, and this one is never published",
+                    "Give each file of an attempt a name of its own, and each run of a task an"
+                    " attempt of its own",
+                ) from error
+            etag = there.info.etag  # of a try that got no answer
+        self._saved[key] = etag, pending
         late = self.late(pending) if self.shared else None
         if late is not None:
             self.is_free(pending)
             self._delete([key])
             raise late
+
+    def _put(self, key: str, body: bytes) -> str:
+        """Store a `.pending`; that of a shared attempt only where there is none. Gives its ETag."""
+        if self.shared and self._job.terms.conditional_writes == "off" and self._there(key):
+            raise PreconditionFailed("there is an object", operation="put", key=key)
+        return self._runtime.store.put(
+            key,
+            body,
+            metadata=self._set.metadata,
+            content_type="application/json",
+            if_none_match=self.shared,
+        ).etag
+
+    def _there(self, key: str) -> StoredObject | None:
+        """What is at the key of a `.pending`."""
+        with suppress(NotFound):
+            return self._runtime.store.get(key, max_bytes=PENDING_BYTES_MAX)
+        return None
 
     def take_out(self, key: str, pending: Pending) -> None:
         """Delete the `.pending` of a closed file: from now on nobody commits the file.

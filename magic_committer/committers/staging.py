@@ -100,6 +100,7 @@ class StagingAttempt(Attempt):
             self._refuse_twice(self._written, name)
             file = self._local_file(name, url, on_close=partial(self._move_in, name))
             self._written[name], self._attributes[name] = file, attributes
+        file.take_back = partial(self._take_back, name)
         return file
 
     local_file = open
@@ -113,6 +114,12 @@ class StagingAttempt(Attempt):
     def waiting(self) -> NoReturn:
         """Not to be asked for: see `streams`. Raises `OptionError`."""
         raise self._writes_locally()
+
+    def _drop_closed(self, name: str) -> None:
+        with self._turns.lock:
+            self._turns.check_open()
+            (self._local_directory().files / name).unlink(missing_ok=True)
+            self._written[name].take_out()
 
     def discard(self, name: str) -> NoReturn:
         """Not to be called: a local file is removed by its path. Raises `OptionError`."""

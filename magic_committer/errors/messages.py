@@ -158,8 +158,7 @@ Call = Literal[
     "abort", "adopt", "cleanup", "commit", "doctor", "force_abort", "inspect", "recover", "show",
     "start",
 ]  # fmt: skip
-"""A function of the package; ``"commit"``: `Job.commit`; ``"show"``: `Job.state`; ``"doctor"``: the
-command of that name, which has no call in Python."""
+"""A function of the package; ``"commit"``: `Job.commit`; ``"show"``: `Job.state`."""
 
 # The names ----------------------------------------------------------------------------------------
 
@@ -249,14 +248,14 @@ class Remedy:
 
 
 def in_python(remedy: Remedy) -> str:
-    """The remedy as a Python expression that can be pasted; a command where Python has no such
-    call. A list of many keys is named by the attribute of ``error`` that holds it."""
-    if remedy.call == "doctor":
-        return as_command(remedy)
+    """The remedy as Python that can be pasted. A list of many keys is named by the attribute of
+    ``error`` that holds it."""
     options = dict(remedy.options)
     if options.pop("adopt", False):
         limit = {DEAD_AFTER: options.pop(DEAD_AFTER)} if DEAD_AFTER in options else {}
         first = in_python(replace(remedy, call="adopt", options=limit))
+        if remedy.call == "recover":  # who adopts a job gives their word that it is dead
+            options[DEAD_AFTER] = 0
         return f"{first}; {in_python(replace(remedy, options=options))}"
     names = [repr(name) for name in (remedy.dest, remedy.job_id) if name]
     written = [f"{name}={_python(remedy, value)}" for name, value in options.items()]

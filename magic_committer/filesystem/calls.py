@@ -424,7 +424,8 @@ class FileCalls:
             ...     print(job.copy("s3://bucket/staging/"))
             1 file, 5 bytes; left out: _SUCCESS
 
-        Properties and tags of the objects are not copied: give ``attributes``. Objects that a
+        Properties and tags of the objects are not copied: give ``attributes``. The content type is
+        guessed from each name, as by `put_directory`. Objects that a
         customer's key encrypts cannot be copied. The job's ``s3`` reaches both buckets; it needs
         ``s3:GetObject`` and ``s3:ListBucket`` of the source.
 

@@ -34,6 +34,7 @@ from magic_committer.hadoop import paths
 from magic_committer.hadoop.paths import SUCCESS, Destination, check_name, is_s3_url, shown
 from magic_committer.options import MiB
 from magic_committer.runtime.components import Progress
+from magic_committer.runtime.threads import patient
 from magic_committer.stores import base
 from magic_committer.stores.base import Attributes, ObjectSlice, ObjectStore
 from magic_committer.stores.urls import local_path
@@ -77,9 +78,8 @@ class SourceFile:
         changed meanwhile; and as `Task.open`."""
         before = os.stat(self.path)
         _check_regular(self.path, before)
-        if attributes.content_type is None and is_s3_url(sink.home.url):
-            kind, compressed = guess_type(self.name)
-            attributes = replace(attributes, content_type=None if compressed else kind)
+        if is_s3_url(sink.home.url):
+            attributes = _typed(attributes, self.name)
         buffer = memoryview(bytearray(min(COPY_BYTES, max(1, before.st_size + 1))))
         total = 0
         with open(self.path, "rb", buffering=0) as source:
@@ -97,6 +97,14 @@ class SourceFile:
                         hint="Put it again when nobody writes it any more",
                     )
         return total
+
+
+def _typed(attributes: Attributes, name: str) -> Attributes:
+    """Add the content type of a name, if they have none, and it is of no compressed file."""
+    if attributes.content_type is not None:
+        return attributes
+    kind, compressed = guess_type(name)
+    return replace(attributes, content_type=None if compressed else kind)
 
 
 def local_text(path: str | PathLike[str]) -> str:
@@ -205,6 +213,7 @@ class SourceObject:
         unchanged = partial(self._refuse_changes, sink.runtime_for(self.whole.bucket).store)
         if not self.size:  # no part of it is copied on a condition
             unchanged()
+        attributes = _typed(attributes, self.name)
         to = sink.open(self.name, unique=unique, attributes=attributes).stream
         assert isinstance(to, UploadStream)  # it was just opened, on S3
         with to:
@@ -304,6 +313,7 @@ PutItem = SourceFile | SourceObject
 """What becomes a file of a task."""
 
 
+@patient()
 def put_all(
     sink: Sink,
     files: Sequence[PutItem],

@@ -184,8 +184,15 @@ class Shelf:
         self._inside: dict[str, dict[str, None]] = {"": {}}  # what is directly in a directory
 
     def add(self, file: ShelvedFile) -> None:
-        """Put a file there; one of the same name gives way."""
+        """Put a file there. One of the same name gives way, unless both would be published: then
+        the unique one is called as it is stored."""
         with self._lock:
+            other = self.get(file.name)
+            if other is not None and other.stored_name != file.stored_name:
+                unique = other if file.stored_name == file.name else file
+                unique.name = unique.stored_name
+                self._files[other.name] = other
+                self._enter(other.name)
             self._files[file.name] = file
             self._enter(file.name)
         if isinstance(file.stream, UploadStream):
@@ -195,6 +202,12 @@ class Shelf:
         """The file of this name; None if there is none."""
         file = self._files.get(name)
         return file if file is not None and (gone or file.is_there) else None
+
+    def name_of(self, stored_name: str) -> str:
+        """The name of a file that is stored under that one; "" if there is none."""
+        with self._lock:
+            files = self._files.values()
+            return next((one.name for one in files if one.stored_name == stored_name), "")
 
     def forget(self, file: ShelvedFile) -> None:
         """Remove a file. Its directory ends with its last file, unless it was made."""
@@ -282,6 +295,7 @@ class Sink:
         self.waiting = attempt.waiting  # reads and renames closed files; None: they are uploads
         self.block_bytes = block_bytes
         self.shelf = Shelf()
+        attempt.gone = lambda stored: self._forget(stored, self.shelf.name_of(stored))
         for name, file in attempt.streams().items():
             self.note(name, file)
 
@@ -301,6 +315,9 @@ class Sink:
         """Take a file out of the task, which may be on the shelf by either name. Raises what
         `Task.discard` raises; then it stays."""
         self.attempt.discard(stored_name)
+        self._forget(stored_name, name)
+
+    def _forget(self, stored_name: str, name: str) -> None:
         for shown_name in (name, stored_name):
             file = self.shelf.get(shown_name, gone=True)
             if file is not None and file.stored_name == stored_name:

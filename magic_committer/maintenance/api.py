@@ -1,41 +1,36 @@
 """For operators: `inspect`, `recover`, `abort`, `force_abort`, `adopt`, `uploads`, `cleanup`.
-Anyone may call them, from any machine, as often as needed.
-
-::
-
-    for job in mc.inspect("s3://bucket/table"):
-        print(job.id, job.state, job.would)
-        plan = job.recover()                     # finish a decided job, abort an undecided one
-        if input(plan.question) == "y":
-            plan.run()
-    mc.recover("s3://bucket/table", job.id)      # the same at once
-    mc.cleanup("s3://bucket/table")              # for cron: dead jobs, and leftovers of other jobs
+Anyone may call them, from any machine, as often as needed. docs/recovery.md has the loop that ends
+each job of a destination.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
-from typing import Unpack
+from typing import Any, Unpack
 
 from magic_committer.commit import register
 from magic_committer.commit.driver import runs_of
 from magic_committer.commit.stream import read_ledger
 from magic_committer.committers.base import driver_of
 from magic_committer.errors import (
-    FormatError,
-    JobNotFound,
     JobNotRunning,
     JobReport,
+    NotSupported,
+    OptionError,
     OutcomeUnknown,
     PathError,
+    StoreError,
 )
-from magic_committer.errors.messages import ENDED_OR_NEVER
-from magic_committer.hadoop.paths import Destination, JobPaths
+from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.cleanup import Cleaning, Limits
+from magic_committer.maintenance.doctor import ROLES, Diagnosis, Role, diagnose
+from magic_committer.maintenance.doctor import policy as policy_of
 from magic_committer.maintenance.ending import Ending
 from magic_committer.maintenance.inspect import inspect_all, jobs_below
+from magic_committer.maintenance.lifecycle import ensure, merge
 from magic_committer.maintenance.reports import (
     DEAD_AFTER_SECONDS,
     LEFTOVER_AFTER_SECONDS,
@@ -47,6 +42,7 @@ from magic_committer.maintenance.reports import (
     Recovery,
     StreamState,
     seconds,
+    together,
 )
 from magic_committer.maintenance.uploads import Filters, OpenUploads
 from magic_committer.options import Options, S3Options, S3Place, options_of, s3_of
@@ -80,28 +76,38 @@ def inspect(
 
     Args:
         dest: ``s3://bucket/prefix``, as for `start`.
-        dead_after: a running job without a change for this long counts as dead in ``would``. A
-            `timedelta` or seconds; 24 hours by default.
+        dead_after: a running job without a change for this long counts as dead, in ``would`` and
+            for `FoundJob.recover`. A `timedelta` or seconds; 24 hours by default.
         below: True: also the jobs of all directories below ``dest``, found by one listing of its
             objects. False by default.
         s3, place: the connection to the store, as for `start`.
 
     Returns:
-        What was found, one item for each job.
+        What was found, one item for each job. With ``below``, also one for each place that could
+        not be looked at: its ``id`` is "", and ``problem`` says why.
 
     Raises:
         StoreError: the directories could not be listed. If one job cannot be read, its ``problem``
             says so.
-        FormatError: there are jobs below ``dest`` that cannot be looked at; the reason names them.
         WrongType, PathError, OptionError: as for `start`.
     """
     limit = seconds("dead_after", dead_after)
     runtime, destination = _reach(dest, s3_of(s3, place), no_progress)
     dests, problems = jobs_below(runtime, destination) if below else ((destination,), ())
-    if problems:
-        raise FormatError(destination.url, "", "; ".join(problems))
-    jobs = (job for one in dests for job in inspect_all(runtime, one, limit))
-    return [replace(job, _s3=s3_of(s3, place)) for job in jobs]
+    jobs = [_unread(destination, why) for why in problems]
+    for one in dests:
+        try:
+            jobs.extend(inspect_all(runtime, one, limit))
+        except StoreError as error:
+            if not below:
+                raise
+            jobs.append(_unread(one, str(error)))
+    return [replace(job, _s3=s3_of(s3, place), _dead_after=limit) for job in jobs]
+
+
+def _unread(dest: Destination, why: str) -> FoundJob:
+    """What stands for the jobs of a place that could not be looked at."""
+    return FoundJob("", dest.url, "unreadable", problem=why, would="nothing: it cannot be read")
 
 
 @patient()
@@ -144,11 +150,8 @@ def uploads(
         StoreError: they could not be listed.
         WrongType, PathError, OptionError: as for `start`.
     """
-    runtime, dest = _reach(path, s3_of(s3, place), progress)
-    if is_tree(dest.bucket):
-        raise PathError(
-            f"{path} is on a file system: there are no uploads", hint="Pass a path on S3"
-        )
+    dest = _on_s3(path, "no uploads")
+    runtime = wiring.runtime_for(dest.bucket, s3_of(s3, place), progress)
     age = None if older_than is None else seconds("older_than", older_than)
     filters = Filters(age, job, key_glob)
     return OpenUploads(runtime, dest, filters, sizes=sizes, options=options_of(options))
@@ -197,6 +200,7 @@ def recover(
 
     Raises:
         JobTooYoung: the job runs and may be alive: wait.
+        JobError: it is a Hadoop job: `adopt` it first.
         AlreadyVisible: see ``leave_visible``. Nothing was decided; `Job.commit` finishes the job.
         CommitIncomplete: not all files are visible yet. For files in ``unfinished``, recover again.
             For files in ``unresolved`` nobody can tell whether they were published: use ``accept``,
@@ -250,22 +254,17 @@ def abort(
     Raises:
         AlreadyVisible: see ``leave_visible``. Nothing was decided.
         JobNotFound: the job has no record. It has committed, was aborted, or never existed.
+        JobError: it is a Hadoop job: `adopt` it first.
         JobNotRunning: the job is committed, or it is committing and ``revert`` is False.
         AbortIncomplete: not everything is undone yet. Call it again.
         OutcomeUnknown: the store gives no clear answer. Call it again.
         FormatError: the record cannot be read, or a newer version wrote it.
         StoreError, WrongType, PathError, OptionError: as for `start`.
     """
-    runtime, destination = _reach(dest, s3_of(s3, place), progress)
-    seen = register.read(runtime, JobPaths(destination, job_id).record)
-    if seen is None:
-        raise JobNotFound(
-            f"there is no job {job_id!r} under {destination.url}",
-            job_id=job_id,
-            hint=ENDED_OR_NEVER,
-        )
-    driver = driver_of(runtime, destination, seen, options_of(options))
-    return driver.abort(revert=revert, leave_visible=leave_visible)
+    ending = Ending(
+        *_reach(dest, s3_of(s3, place), progress), job_id, options=options_of(options)
+    )  # fmt: skip
+    return ending.abort_now(revert, leave_visible)
 
 
 @patient()
@@ -308,7 +307,7 @@ def force_abort(
         JobNotFound: the job has no record.
         JobTooYoung: see ``dead_after``.
         JobError: another process has changed the record meanwhile. Look at the job, and call it
-            again.
+            again. Also for a Hadoop job: `adopt` it first.
         OutcomeUnknown, StoreError: the store gives no clear answer, or refuses to change the
             record. Nothing is given up yet. Call it again.
         WrongType, PathError, OptionError: as for `start`.
@@ -385,6 +384,7 @@ def cleanup(
     forget_after: Age = register.FORGET_AFTER_SECONDS,
     forget_given_after: Age = register.FORGET_GIVEN_AFTER_SECONDS,
     finish: bool = True,
+    below: bool = False,
     dry_run: bool = False,
     s3: S3Options | None = None,
     options: Options | None = None,
@@ -399,7 +399,7 @@ def cleanup(
         ()
 
     Args:
-        dest: ``s3://bucket/prefix``, as for `start`. Jobs of destinations below it are not seen.
+        dest: ``s3://bucket/prefix``, as for `start`.
         dead_after: abort a running job if nothing of it has changed for this long. A `timedelta` or
             seconds, by the store's clock; 24 hours by default.
         leftover_after: finish decided jobs that are older, and remove older uploads and
@@ -412,13 +412,16 @@ def cleanup(
             was paused since the first use could attach to the second job.
         finish: True (default): finish decided jobs that nobody finishes. False: only name them in
             ``unfinished``.
+        below: True: clean also the destinations of all jobs below ``dest``, found by one listing of
+            its objects. A place that fails does not stop the others. False by default: jobs of
+            destinations below are not seen.
         dry_run: True: change nothing, and report what would be done. False by default. To find out
             whether the store shows all open uploads, two are created and aborted all the same;
             not on AWS S3, which does.
         s3, place, options, progress: as for `start`.
 
     Returns:
-        What was found and done.
+        What was found and done; with ``below``, in all places together.
 
     Raises:
         StoreError: the jobs could not be listed. All other failures are in ``report.errors``.
@@ -432,8 +435,113 @@ def cleanup(
         finish=finish,
     )
     runtime, destination = _reach(dest, s3_of(s3, place), progress)
-    cleaning = Cleaning(runtime, destination, limits, dry_run=dry_run, options=options_of(options))
-    return cleaning.run()
+    chosen = options_of(options)
+    dests, problems = jobs_below(runtime, destination) if below else ((), ())
+    reports, errors = list[CleanupReport](), [*problems]
+    for one in dict.fromkeys((destination, *dests)):
+        try:
+            reports.append(Cleaning(runtime, one, limits, dry_run=dry_run, options=chosen).run())
+        except StoreError as error:
+            if not below:
+                raise
+            errors.append(f"{one.url}: {error}")
+    return together(CleanupReport(destination.url, dry_run, errors=tuple(errors)), reports)
+
+
+@patient()
+def doctor(
+    dest: str, *, paging: bool = False, s3: S3Options | None = None, **place: Unpack[S3Place]
+) -> Diagnosis:
+    """Try what a job may and can do under a destination, and say what is promised there. Some 80
+    requests in a job's directory of its own, which is deleted again. Repeatable::
+
+        >>> found = mc.doctor("s3://bucket/table")
+        >>> [one.action for one in found.permissions if one.answer == "denied"], found.left
+        ([], ())
+
+    Args:
+        dest: ``s3://bucket/prefix``, as for `start`.
+        paging: True: also list 1,001 uploads, 2,000 requests more. False by default.
+        s3, place: the connection to the store, as for `start`.
+
+    Returns:
+        What was found out.
+
+    Raises:
+        StoreError: there is no such bucket, the credentials are wrong, or the store cannot be
+            reached. Every other refusal is in ``permissions``.
+        WrongType, PathError, OptionError: as for `start`.
+    """
+    destination, way = _on_s3(dest, "no permissions to try"), s3_of(s3, place)
+    settings = None
+    with suppress(NotSupported):
+        settings = wiring.bucket_settings(destination.bucket, way)
+    runtime = wiring.runtime_for(destination.bucket, way, no_progress)
+    return diagnose(runtime, destination, settings, paging=paging)
+
+
+def policy(dest: str, role: Role) -> dict[str, Any]:
+    """Make the least IAM policy for a role under a destination. Asks nothing. Repeatable::
+
+        >>> mc.policy("s3://bucket/table", "writer")["Statement"][0]["Resource"]
+        'arn:aws:s3:::bucket/table/*'
+
+    Args:
+        dest: ``s3://bucket/prefix``, as for `start`.
+        role: ``"writer"`` only runs tasks of jobs that others started; ``"committer"`` also starts,
+            commits, aborts and recovers jobs; ``"cleaner"`` calls `cleanup`.
+
+    Returns:
+        The policy, as JSON for IAM.
+
+    Raises:
+        OptionError: there is no such role.
+        WrongType, PathError: as for `start`.
+    """
+    if role not in ROLES:
+        raise OptionError(f"role={role!r} is none of {', '.join(ROLES)}")
+    return policy_of(role, _on_s3(dest, "no policies of IAM"))
+
+
+@patient()
+def lifecycle(
+    dest: str,
+    *,
+    days: int | None = None,
+    dry_run: bool = False,
+    s3: S3Options | None = None,
+    **place: Unpack[S3Place],
+) -> dict[str, Any]:
+    """Read a bucket's lifecycle; or make sure that a rule of it aborts open uploads below a
+    destination, which takes what no program can know. Other rules stay. Repeatable.
+
+    S3 has no condition on this write: what another program changes in the same second may be lost.
+    So what is stored is read back.
+
+    Args:
+        dest: ``s3://bucket/prefix``, as for `start`.
+        days: add a rule that aborts uploads so many days after they began, or change ours; nothing
+            is written where another rule is as early. None (default): only read.
+        dry_run: True: change nothing, and give what would be stored. False by default.
+        s3, place: the connection to the store, as for `start`.
+
+    Returns:
+        The configuration that is stored in the end, as S3's API has it: ``{"Rules": [...]}``.
+
+    Raises:
+        MagicError: something else is stored afterwards. Look at it, and call it again.
+        FormatError: there are rules that would be lost. Nothing was written.
+        NotSupported: the store has no lifecycle.
+        StoreError, WrongType, PathError, OptionError: as for `start`.
+    """
+    destination, way = _on_s3(dest, "no lifecycle rules"), s3_of(s3, place)
+    settings = wiring.bucket_settings(destination.bucket, way)
+    if days is None:
+        return dict(settings.lifecycle())
+    if dry_run:
+        return dict(merge(settings.lifecycle(), destination.prefix, days).configuration)
+    clock = wiring.runtime_for(destination.bucket, way, no_progress).clock
+    return dict(ensure(settings, destination.prefix, days, clock).configuration)
 
 
 @patient()
@@ -541,6 +649,14 @@ def abort_jobs_of(
 def _has_ended(runtime: Runtime, seen: register.Seen) -> bool:
     """Whether a job's own process has ended it, and deleted its record, since it was seen."""
     return register.read_own(runtime, seen.key, seen.record.uuid) is None
+
+
+def _on_s3(dest: str, lacks: str) -> Destination:
+    """A destination on S3. PathError: it is on a file system, which has none of what is meant."""
+    destination = Destination.parse(dest)
+    if is_tree(destination.bucket):
+        raise PathError(f"{dest} is on a file system: there are {lacks}", hint="Pass a path on S3")
+    return destination
 
 
 def _reach(dest: str, s3: S3Options, progress: ProgressFunction) -> tuple[Runtime, Destination]:

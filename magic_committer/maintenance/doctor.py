@@ -55,7 +55,8 @@ POLICY_VERSION = "2012-10-17"
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """One S3 action (Service Authorization Reference), what it is needed for, and by whom."""
+    """One S3 action (Service Authorization Reference): ``action``. ``use``: what it is needed for.
+    ``roles``: who needs it."""
 
     action: str
     use: str
@@ -143,8 +144,13 @@ TO_PROBE = frozenset({PUT, GET, DELETE, ABORT})
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is promised for one thing (a mode, say), in a sentence. ``works``: None: it was not
-    found out."""
+    """What is promised for one thing.
+
+    Attributes:
+        subject: the thing: a mode, say.
+        works: whether it does; None: it was not found out.
+        sentence: what is promised, or lacking.
+    """
 
     subject: str
     works: bool | None
@@ -152,12 +158,10 @@ class Verdict:
 
 
 WORKS = "works: a job is decided once, all of it or nothing; anyone can finish it from any crash"
-UNLESS_KILLED = (
-    "works, but for a client that is killed during a Complete: that file may be lost (see below)."
-    " Else a job is decided once, all of it or nothing, and anyone can finish it"
-)
-"""What `append` promises on a store that may lose a file whose Complete was cut."""
+UNLESS_KILLED = "works, but for a client that is killed during a Complete (see below)"
+"""The condition of every mode on a store that may lose a file whose Complete was cut."""
 _OFF = "Options(conditional_writes='off')"
+FINDING = "finding uploads of killed tasks"
 _UNKNOWN = "was not found out"
 
 
@@ -173,15 +177,16 @@ def verdicts(can: Capabilities, denied: Set[str]) -> Iterator[Verdict]:
     # nobody could ask without losing something.
     whole = can.notes.get("uploads_by_prefix") == WHOLE_KEYS_ONLY
     loses = can.uploads_by_prefix is False and whole
-    if works and loses:
-        sentence = UNLESS_KILLED
     for mode in get_args(Mode):
         own = works and mode != "append"
-        yield Verdict(mode, *(_mode(mode, can) if own else (works, sentence)))
+        kept, told = _mode(mode, can) if own else (works, sentence)
+        if kept and loses:
+            told = UNLESS_KILLED + told.removeprefix("works")
+        yield Verdict(mode, kept, told)
     if denied & TO_PROBE:
         off: Told = False, f"does not help: {_wants(denied)}"
     elif can.metadata_kept is False:
-        off = False, "does not help: without its metadata no file can be told"
+        off = False, "does not help: without its metadata nobody knows whose a file is"
     elif works:
         off = True, "works, and is not needed: the store keeps what a decision rests on"
     else:
@@ -193,9 +198,10 @@ def verdicts(can: Capabilities, denied: Set[str]) -> Iterator[Verdict]:
             "a client that is killed during Complete",
             False,
             "may lose the file, if the store is MinIO, whose way of listing uploads it has: object"
-            " and parts are gone (docs/stores.md). Recovering the job names such keys as lost",
+            " and parts are gone (docs/stores.md). Recovering the job names such keys as lost. With"
+            " a lower Options(commit_threads=…) fewer Completes are in flight, and fewer are lost",
         )
-    yield Verdict("finding uploads of killed tasks", *_killed(can, denied))
+    yield Verdict(FINDING, *_killed(can, denied))
 
 
 def _wants(denied: Set[str]) -> str:
@@ -214,7 +220,7 @@ def _decided(can: Capabilities, denied: Set[str]) -> Told:
     if can.metadata_kept is False:
         how = can.notes.get("metadata_kept", "does not keep it")
         sentence = f"is refused: the store, or a proxy before it, {how}, so a job's files could not"
-        return False, f"{sentence} be told from others'"
+        return False, f"{sentence} be distinguished from others'"
     if None in (can.conditional_put, can.swap, can.metadata_kept):
         return None, _UNKNOWN
     return True, WORKS
@@ -243,7 +249,7 @@ def _again(can: Capabilities) -> Told:
     how = "is answered as the first"
     if can.second_complete != "idempotent":
         how = can.notes.get("second_complete", "is answered with 404")
-        how += ", and the object tells by its token"
+        how += ", and the object is known by its token"
     if can.true_complete is False:
         how += (
             f"; but the store {can.notes.get('true_complete', 'answers 200 falsely')}: each object"
@@ -253,7 +259,7 @@ def _again(can: Capabilities) -> Told:
 
 
 def _killed(can: Capabilities, denied: Set[str]) -> Told:
-    stay = "they stay until a lifecycle rule takes them (lifecycle ensure)"
+    stay = "they stay until a lifecycle rule removes them"
     if LIST_UPLOADS in denied:
         return False, f"does not work: {_wants({LIST_UPLOADS})}; {stay}"
     if can.uploads_by_prefix is None:
@@ -306,8 +312,17 @@ ANSWERS: Mapping[type[StoreError], Answer] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked(Permission):
-    """A permission, the URL on which it was tried, and what the store said, unless that is ok."""
+class PermissionAnswer(Permission):
+    """An S3 action that was tried.
+
+    Attributes:
+        action: its name, as IAM has it.
+        use: what it is needed for.
+        roles: who needs it.
+        on: the URL on which it was tried.
+        answer: whether it is allowed (`Answer`).
+        detail: what the store said; "" if it is allowed.
+    """
 
     on: str
     answer: Answer = "unknown"
@@ -319,7 +334,11 @@ class Diagnosis:
     """Everything that was found out about a destination.
 
     Attributes:
+        dest: its URL.
         store: its endpoint and bucket.
+        permissions: each action that the library uses, and whether it is allowed.
+        can: what the store was found to do.
+        verdicts: what is promised there: for each mode, and more.
         problem: why ``can`` is empty, if the store was not asked or only in part.
         left: scratch objects and uploads that could not be removed.
         transport: what sends the requests, ``"fast"`` or ``"boto3 (why)"``; "": not known.
@@ -327,16 +346,17 @@ class Diagnosis:
 
     dest: str
     store: str
-    permissions: tuple[Asked, ...]
+    permissions: tuple[PermissionAnswer, ...]
     can: Capabilities
     problem: str
     verdicts: tuple[Verdict, ...]
     left: tuple[str, ...]
     transport: str
 
-    def lacks(self, role: Role, answer: Answer) -> bool:
-        """Whether an action that a role needs got this answer."""
-        return any(role in a.roles and a.answer == answer for a in self.permissions)
+
+def lacks(found: Diagnosis, role: Role, answer: Answer) -> bool:
+    """Whether an action that a role needs got this answer. Pure."""
+    return any(role in a.roles and a.answer == answer for a in found.permissions)
 
 
 def diagnose(
@@ -390,7 +410,7 @@ class _Trial(Scratch):
         super().__init__(runtime, self.directory, uuid)
         self.at = self.key(NAME)
 
-    def ask(self) -> Iterator[Asked]:
+    def ask(self) -> Iterator[PermissionAnswer]:
         """All actions under the destination."""
         uploads = self.store.list_uploads
         yield self._tried(LIST, partial(self._first_page, self.directory), first=True)
@@ -403,7 +423,7 @@ class _Trial(Scratch):
             get = self._ask_missing(self.at)
         yield from (put, get, delete, abort, parts)
 
-    def ask_above(self) -> Iterator[Asked]:
+    def ask_above(self) -> Iterator[PermissionAnswer]:
         """Whether records above the destination may be found and read, as a cleaner needs."""
         for higher in above(self.dest):
             jobs = f"{higher}{MAGIC_JOB_PREFIX}"
@@ -413,7 +433,7 @@ class _Trial(Scratch):
             for one in (listing, get):
                 yield replace(one, on=on, use="records above", roles=("cleaner",))
 
-    def ask_lifecycle(self, settings: BucketSettings | None) -> Asked:
+    def ask_lifecycle(self, settings: BucketSettings | None) -> PermissionAnswer:
         """Whether the bucket's lifecycle may be read."""
         if settings is None:
             detail = "the store that is registered for the bucket has none"
@@ -423,7 +443,7 @@ class _Trial(Scratch):
         except FormatError:  # it may be read; its content is for `lifecycle show`
             return replace(self._asked(LIFECYCLE), answer="ok")
 
-    def _ask_upload(self) -> tuple[Asked, Asked, Asked]:
+    def _ask_upload(self) -> tuple[PermissionAnswer, PermissionAnswer, PermissionAnswer]:
         """PutObject, AbortMultipartUpload, ListMultipartUploadParts."""
         store, absent = self.store, (NotFound, InvalidRequest)
         none = UploadInfo(self.at, NO_UPLOAD)
@@ -447,7 +467,7 @@ class _Trial(Scratch):
             self.unsure.clear()
             raise
 
-    def _ask_object(self) -> tuple[Asked, Asked, Asked]:
+    def _ask_object(self) -> tuple[PermissionAnswer, PermissionAnswer, PermissionAnswer]:
         """PutObject, GetObject, DeleteObject, for an object that exists."""
         put = self._tried(PUT, partial(self.put, NAME))
         there = put.answer == "ok"
@@ -456,16 +476,16 @@ class _Trial(Scratch):
             get = replace(get, detail=self._ask_missing(f"{self.at}-missing").detail)
         return put, get, self._tried(DELETE, partial(self.delete, self.at))
 
-    def _ask_missing(self, key: str) -> Asked:
+    def _ask_missing(self, key: str) -> PermissionAnswer:
         """GetObject, for an object that is not there: a refusal says nothing of the permission."""
         get = self._tried(GET, partial(self._get, key), absent=(NotFound,))
         return get if get.answer != "denied" else replace(get, answer="unknown", detail=UNTOLD)
 
-    def _asked(self, action: str) -> Asked:
+    def _asked(self, action: str) -> PermissionAnswer:
         """An action about which nothing is known yet."""
         (one,) = (one for one in PERMISSIONS if one.action == action)
         on = f"s3://{self.dest.bucket}/" if action in ON_BUCKETS else self.dest.url
-        return Asked(one.action, one.use, one.roles, on)
+        return PermissionAnswer(one.action, one.use, one.roles, on)
 
     def _tried(
         self,
@@ -474,7 +494,7 @@ class _Trial(Scratch):
         *,
         absent: tuple[type[StoreError], ...] = (),
         first: bool = False,
-    ) -> Asked:
+    ) -> PermissionAnswer:
         """Try a request and give the result. ``absent``: errors that only say that the thing does
         not exist: a caller that gets them is allowed to ask. ``first``: of all requests: if nobody
         answers, or our credentials are wrong, all others would say the same: then it raises."""

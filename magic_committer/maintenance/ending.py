@@ -248,6 +248,16 @@ class Ending:
                 warning,
             )
 
+    def abort_now(self, revert: bool, leave_visible: bool) -> JobReport:
+        """Abort or undo the job; see `magic_committer.abort`."""
+        seen = self._read()
+        if seen is None:
+            self._refuse_hadoops()
+            told = f"there is no job {self.job_id!r} under {self.dest.url}"
+            raise JobNotFound(told, job_id=self.job_id, hint=ENDED_OR_NEVER)
+        driver = driver_of(self.runtime, self.dest, seen, self.options)
+        return driver.abort(revert=revert, leave_visible=leave_visible)
+
     def recover(
         self, accept: Collection[str] = (), leave_visible: bool = False
     ) -> ActionPlan[Recovery]:
@@ -334,17 +344,23 @@ class Ending:
         self.seen = self._read()
         if self.seen is not None:
             return
-        if not self.adopt and (found := self.look()).kind == "hadoop":
-            raise self._error(
-                f"is a Hadoop job with {pending_words(found.tasks, found.files, found.bytes)}; it"
-                f" changed {age_words(found.age)} ago",
-                self._remedy("show", "look at it first"),
-                self._remedy(self.verb, "if its JVM is dead, adopt it"),
-            )
+        if not self.adopt:
+            self._refuse_hadoops(self.look())
         try:
             self.adoption = self.adopt_now(dry_run=True)
         except JobNotFound as error:
             raise self._not_found() from error
+
+    def _refuse_hadoops(self, found: FoundJob | None = None) -> None:
+        """Raise `JobError` if the job, which has no record, is Hadoop's and must be adopted."""
+        found = found or inspect.inspect_job(self.runtime, self.dest, self.job_id)
+        if found is None or found.kind != "hadoop":
+            return
+        raise self._error(
+            f"is a Hadoop job with {pending_words(found.tasks, found.files, found.bytes)}; it"
+            f" changed {age_words(found.age)} ago",
+            self._remedy(self.verb, "if its JVM is dead, adopt it", adopt=True),
+        )
 
     def _not_found(self) -> JobNotFound:
         jobs = directories(self.runtime, self.dest.jobs_prefix, self.dest.older_jobs_prefix)
@@ -503,7 +519,7 @@ class Ending:
         if isinstance(accept, str):
             raise OptionError("accept is a list of keys, not one key")
         limit = DEAD_AFTER_SECONDS if self.dead_after is None else self.dead_after
-        found, last = "", None
+        self.verb, found, last = "recover", "", None
         for _ in range(LOOKS_MAX):
             seen = self._read()
             if seen is None:
@@ -559,6 +575,8 @@ class Ending:
         ended, did = "", "there is no record of it; it may have ended, either way, or never been"
         if outcome.committed_by_marker(self.runtime, job):
             ended, did = "committed", "it has committed and is finished"
+        elif not found:
+            self._refuse_hadoops()
         was, did = str(State.ABSENT), f"nothing: {did}"
         return Recovery(self.job_id, self.dest.url, found or was, was, ended, did, dry_run=dry_run)
 
@@ -676,6 +694,7 @@ class Ending:
         try:
             stored = self.runtime.store.head(key)  # first: what is read after it is no older
         except NotFound:
+            self._refuse_hadoops()
             raise JobNotFound(
                 f"there is no record of job {self.job_id!r} under {self.dest.url}",
                 job_id=self.job_id,

@@ -6,18 +6,19 @@ clock of this machine is used, so a wrong clock does no harm.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from magic_committer.errors import JobReport, JobTooYoung, OptionError, Told
 from magic_committer.errors.messages import Remedy, age_words, counted, name_some
 from magic_committer.hadoop.paths import Destination
-from magic_committer.options import S3Options
+from magic_committer.options import Options, S3Options, options_of
 from magic_committer.protocol.record import State
 from magic_committer.runtime import wiring
-from magic_committer.runtime.components import no_progress
+from magic_committer.runtime.components import ProgressFunction, no_progress
+from magic_committer.runtime.threads import patient
 
 if TYPE_CHECKING:
     from magic_committer.maintenance.ending import Ending
@@ -82,13 +83,24 @@ class ActionPlan(Generic[T]):
         question: what to ask a person before `run`; "" if nothing is left to do, or to change.
         rows: what it is about, as plain JSON values: one row for a job, one for each upload.
         warning: what the question presupposes, or what is lost; "" if there is nothing.
-        run: do it. Returns what the call of that name returns, and raises what it raises.
     """
 
     question: str
     rows: Iterable[Mapping[str, Any]]
     warning: str
-    run: Callable[[], T] = field(repr=False)
+    _run: Callable[[], T] = field(repr=False)
+
+    @patient()
+    def run(self) -> T:
+        """Do what was planned.
+
+        Returns:
+            What the call of that name returns at once.
+
+        Raises:
+            MagicError: as that call.
+        """
+        return self._run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +108,8 @@ class FoundJob(Told):
     """One job's directory, as `inspect` found it.
 
     Attributes:
-        id: the job's id, the name of the directory.
+        id: the job's id, the name of the directory; "" for jobs below a path that could not be
+            looked at.
         dest: the destination's URL.
         kind: what the directory holds (`JobKind`).
         state: the record's state; ``"absent"`` without a record.
@@ -155,7 +168,9 @@ class FoundJob(Told):
     batch: int | None = None
     checkpoint: str = ""
     _s3: S3Options | None = field(default=None, repr=False, compare=False)
+    _dead_after: float | None = field(default=None, repr=False, compare=False)
 
+    @patient()
     def recover(
         self,
         *,
@@ -163,6 +178,8 @@ class FoundJob(Told):
         leave_visible: bool = False,
         adopt: bool = False,
         dead_after: Age | None = None,
+        options: Options | None = None,
+        progress: ProgressFunction = no_progress,
     ) -> ActionPlan[Recovery]:
         """Plan to finish the job if its driver is dead, as `magic_committer.recover` does at once.
         Repeatable; so is the run.
@@ -171,7 +188,9 @@ class FoundJob(Told):
             accept, leave_visible: as for `magic_committer.recover`.
             adopt: True: you promise that the JVM of a Hadoop job is dead. It is adopted first.
             dead_after: as for `magic_committer.recover`; for a Hadoop job as for
-                `magic_committer.adopt`. None (default): the default of these calls.
+                `magic_committer.adopt`. None (default): of a job with a record what `inspect` was
+                given, so that the plan does what ``would`` says; otherwise the default of `adopt`.
+            options, progress: as for `start`, for the plan and its run.
 
         Returns:
             The plan. Its row has what would be done in ``would``, and ``unresolved`` keys.
@@ -180,8 +199,11 @@ class FoundJob(Told):
             JobError: the job cannot be ended in this way; the error says why, and what can be done.
             StoreError: the store refused a request, or cannot be reached.
         """
-        return self._end(adopt, dead_after).recover(accept, leave_visible)
+        if dead_after is None and self.kind == "ours":
+            dead_after = self._dead_after
+        return self._end(adopt, dead_after, options, progress).recover(accept, leave_visible)
 
+    @patient()
     def abort(
         self,
         *,
@@ -189,6 +211,8 @@ class FoundJob(Told):
         leave_visible: bool = False,
         adopt: bool = False,
         dead_after: Age | None = None,
+        options: Options | None = None,
+        progress: ProgressFunction = no_progress,
     ) -> ActionPlan[JobReport]:
         """Plan to abort the job, as `magic_committer.abort` does at once. Repeatable; so is the
         run.
@@ -196,6 +220,7 @@ class FoundJob(Told):
         Args:
             revert, leave_visible: as for `magic_committer.abort`.
             adopt, dead_after: for a Hadoop job, as for `recover`.
+            options, progress: as for `recover`.
 
         Returns:
             The plan.
@@ -203,8 +228,9 @@ class FoundJob(Told):
         Raises:
             JobError, StoreError: as for `recover`.
         """
-        return self._end(adopt, dead_after).abort(revert, leave_visible)
+        return self._end(adopt, dead_after, options, progress).abort(revert, leave_visible)
 
+    @patient()
     def commit(
         self,
         *,
@@ -212,6 +238,8 @@ class FoundJob(Told):
         accept: Collection[str] = (),
         adopt: bool = False,
         dead_after: Age | None = None,
+        options: Options | None = None,
+        progress: ProgressFunction = no_progress,
     ) -> ActionPlan[JobReport]:
         """Plan to commit what the job's tasks left, as `Job.commit` does at once. Repeatable; so
         is the run.
@@ -219,6 +247,7 @@ class FoundJob(Told):
         Args:
             expect, accept: as for `Job.commit`.
             adopt, dead_after: for a Hadoop job, as for `recover`.
+            options, progress: as for `recover`.
 
         Returns:
             The plan. Its row names the ``tasks``, and counts ``files`` and ``bytes``.
@@ -226,27 +255,63 @@ class FoundJob(Told):
         Raises:
             JobError, StoreError: as for `recover`.
         """
-        return self._end(adopt, dead_after).commit(expect, accept)
+        return self._end(adopt, dead_after, options, progress).commit(expect, accept)
 
-    def adopt(self, *, dead_after: Age | None = None) -> ActionPlan[Adoption]:
-        """Plan to adopt a Hadoop job, as `magic_committer.adopt` does at once; ``dead_after``, and
-        what is raised, as there."""
-        return self._end(True, dead_after).adopting()
+    @patient()
+    def adopt(
+        self, *, dead_after: Age | None = None, options: Options | None = None
+    ) -> ActionPlan[Adoption]:
+        """Plan to adopt a Hadoop job, as `magic_committer.adopt` does at once. Repeatable; the run
+        is not.
 
-    def give_up(self, *, dead_after: Age | None = None) -> ActionPlan[GivenUp]:
-        """Plan to give the job up, as `magic_committer.force_abort` does at once; ``dead_after``,
-        and what is raised, as there. The plan's row has the fields of `GivenUp`."""
-        return self._end(False, dead_after).give_up()
+        Args:
+            dead_after, options: as for `magic_committer.adopt`.
 
-    def _end(self, adopt: bool, dead_after: Age | None) -> Ending:
+        Returns:
+            The plan.
+
+        Raises:
+            JobError, StoreError: as for `magic_committer.adopt`.
+        """
+        return self._end(True, dead_after, options, no_progress).adopting()
+
+    @patient()
+    def give_up(
+        self,
+        *,
+        dead_after: Age | None = None,
+        options: Options | None = None,
+        progress: ProgressFunction = no_progress,
+    ) -> ActionPlan[GivenUp]:
+        """Plan to give the job up, as `magic_committer.force_abort` does at once. Repeatable; so is
+        the run.
+
+        Args:
+            dead_after, options, progress: as for `magic_committer.force_abort`.
+
+        Returns:
+            The plan. Its row has the fields of `GivenUp`.
+
+        Raises:
+            JobError, StoreError: as for `magic_committer.force_abort`.
+        """
+        return self._end(False, dead_after, options, progress).give_up()
+
+    def _end(
+        self,
+        adopt: bool,
+        dead_after: Age | None,
+        options: Options | None,
+        progress: ProgressFunction,
+    ) -> Ending:
         from magic_committer.maintenance.ending import Ending  # late: it imports these values
 
         if self._s3 is None:
             raise OptionError("this job was not found by `inspect`: only its values are known")
         limit = None if dead_after is None else seconds("dead_after", dead_after)
         dest = Destination.parse(self.dest)
-        runtime = wiring.runtime_for(dest.bucket, self._s3, no_progress)
-        return Ending(runtime, dest, self.id, adopt, limit)
+        runtime = wiring.runtime_for(dest.bucket, self._s3, progress)
+        return Ending(runtime, dest, self.id, adopt, limit, options_of(options))
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,6 +463,19 @@ class CleanupReport(Told):
     errors: tuple[str, ...] = ()
     unfinished: tuple[Recovery, ...] = ()
     uploads_nameless: int = 0
+
+
+def together(whole: CleanupReport, parts: Sequence[CleanupReport]) -> CleanupReport:
+    """Add the reports of a path and of the places below it to that of all. Pure. The path's own,
+    which comes first, counts the uploads below it already."""
+    added = {
+        one.name: sum((getattr(part, one.name) for part in parts), getattr(whole, one.name))
+        for one in fields(whole)
+        if one.name not in ("dest", "dry_run")
+    }
+    for name in ("uploads_left", "uploads_nameless") if parts else ():
+        added[name] = getattr(parts[0], name)
+    return replace(whole, **added)
 
 
 @dataclass(frozen=True, slots=True)

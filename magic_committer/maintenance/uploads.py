@@ -39,8 +39,9 @@ other programs are aborted only on the operator's word. Invariants:
 * An abort counts only when it is proved (`commit.uploads.removing`). What stays is reported.
 * An interrupted run loses nothing: the same call continues it. Two runs at once do no harm.
 
-Memory: one entry for each directory at or above an upload, for each job, and for each *open* upload
-that a control object names (some 250 bytes); and the uploads of the dead jobs that are aborted.
+Memory: one entry for each directory at or above an upload, and for each job; 50 bytes for each
+upload, 100 with a plan to abort them; for each that a control object names 500, and 700 with a plan
+that aborts its dead job (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -98,6 +99,7 @@ from magic_committer.options import Options
 from magic_committer.protocol.plan import KeySet
 from magic_committer.protocol.record import JOB_METADATA, State
 from magic_committer.runtime.components import Progress, Runtime
+from magic_committer.runtime.threads import patient
 from magic_committer.stores.base import FindUpload, ObjectInfo, UploadInfo, UploadPage
 from magic_committer.stores.urls import url_of
 
@@ -484,24 +486,26 @@ class OpenUploads:
         for page in self.runtime.store.list_uploads(self.dest.prefix):
             yield [self._found(upload, page.seen_at) for upload in page.uploads]
 
-    def unseen(self) -> str:
+    def unseen(self, *, ask: bool = True) -> str:
         """Find out whether uploads may be open that no listing shows. Where the listing does not
         prove the contrary, two uploads are created and aborted, once for each process and store.
+        ``ask`` (default: True): False: send nothing; a store that was not asked yet may hide some.
         Returns why they may, in a sentence; "" if there is no reason. Repeatable. `StoreError`: it
         could not be found out; `PermissionDenied`: the caller may not create uploads."""
         if self._lists_by_prefix:
             return ""
         try:
-            how = hides_uploads(self.runtime, self.dest.prefix)
+            how = hides_uploads(self.runtime, self.dest.prefix, ask)
         except StoreError as error:
             what = f"whether the store shows all open uploads under {self.dest.url} cannot be told"
             raise error.ending(what) from error
         return how and (
             f"uploads may be open under {self.dest.url} that cannot be seen: the store {how}. Only"
-            " a lifecycle rule takes them (magic-committer lifecycle ensure), or the store's own"
-            " rule (MinIO: after 24 hours)"
+            f" a lifecycle rule removes them (magic-committer lifecycle ensure {self.dest.url}"
+            " --days 7), or the store's own rule (MinIO: after 24 hours)"
         )
 
+    @patient()
     def abort(
         self, *, foreign: bool = False, hadoop: bool = False, max_aborts: int | None = None
     ) -> ActionPlan[AbortedUploads]:
@@ -532,6 +536,7 @@ class OpenUploads:
         clearing = Clearing(self, foreign, hadoop, max_aborts)
         return ActionPlan(clearing.question, clearing, "", clearing.finish)
 
+    @patient()
     def _sized(self, page: list[FoundUpload]) -> list[FoundUpload]:
         """The same uploads, if wanted with parts and bytes: one ListParts each. Uploads that have
         ended meanwhile are left out. If the store does not tell about one, its note says why."""
@@ -845,7 +850,8 @@ class Clearing:
         left: how many uploads are not, by class: because of the rules or the filters.
         old: how many of those that the filters choose are left and old (`is_old`), by class.
         jobs: dead jobs that are aborted as a whole, by UUID.
-        advice: what the operator may want to do about those that are left, a sentence each.
+        advice: what the operator may want to do about those that are left: sentences, each with
+            the destination's URL and the id of the job to be recovered.
         unfinished: jobs that a run has aborted and that have leftovers, a sentence each.
     """
 
@@ -871,7 +877,7 @@ class Clearing:
         self.left: Counter[str] = Counter()
         self.old: Counter[str] = Counter()
         self.jobs: dict[str, DeadJob] = {}
-        self.advice: dict[str, None] = {}
+        self.advice: dict[str, tuple[str, str]] = {}
         self.unfinished: list[str] = []
         self._named = KeySet()  # chosen, and not of a dead job
         for one in chain.from_iterable(found._pages()):
@@ -906,7 +912,8 @@ class Clearing:
             self.jobs.setdefault(found.uuid, new).seen += 1
         elif found.owner_class == "over" and found.job_state != State.CLOSED:
             where = url_of(dest.bucket, found.dest)
-            self.advice[f"job {found.job} under {where} is {found.job_state}: recover it"] = None
+            words = f"job {found.job} under {where} is {found.job_state}: recover it"
+            self.advice[words] = where, found.job
         if not filters.fits(found, dest):
             self.left[found.owner_class] += 1
         elif not deed(found, self._limit, *self._others)[0]:
@@ -931,8 +938,9 @@ class Clearing:
                 others = job.seen - len(job.chosen)
                 why = f"{others} of its {counted_are(job.seen, 'upload')} not meant, and it"
                 why = f"{why if whole else 'it lies above the path, and'} is aborted as a whole"
-                where = f"dead job {job.id} under {url_of(scope.bucket, job.dest)}"
-                self.advice[f"{where}: {why} or not at all: recover it"] = None
+                where = url_of(scope.bucket, job.dest)
+                words = f"dead job {job.id} under {where}: {why} or not at all: recover it"
+                self.advice[words] = where, job.id
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Give the rows of the plan: the uploads that it would abort, looked at each time."""
@@ -954,8 +962,12 @@ class Clearing:
         change nothing, and say ``would abort``. Repeatable. A failure with one of them is ``left``;
         StoreError: they could not be listed."""
         self._done = 0
-        for job in self.jobs.values():
-            yield from self._some(job.chosen, job, dry_run)
+        if dry_run:  # one look at all: a store that is silent is waited for once
+            chosen = [found for job in self.jobs.values() for found in job.chosen]
+            yield from self._some(chosen, None, dry_run)
+        else:
+            for job in self.jobs.values():
+                yield from self._some(job.chosen, job, dry_run)
         for page in self._found._pages():
             meant = [one for one in page if one._name in self._named and not _of_dead_job(one)]
             yield from self._some(meant, None, dry_run)

@@ -254,6 +254,13 @@ def of_handler(
     return None
 
 
+def pass_on(error: BaseException) -> None:
+    """Raise an error again that a signal handler has raised itself: it is no answer of the system
+    to a call, and nothing may be tried again, or gone on with, because of it."""
+    if of_handler(error, error.__context__) is not None:
+        raise error
+
+
 def _code_of(handler: Any) -> CodeType | None:
     while isinstance(handler, partial):
         handler = handler.func

@@ -288,7 +288,7 @@ class Block:
             file.remove()
 
     def __del__(self) -> None:
-        if hasattr(self, "_file"):
+        if hasattr(self, "_file") and mmap.mmap is not None:  # at exit its module may be gone
             self.release()
 
     def _fits(self, needed: int) -> bool:

@@ -16,7 +16,7 @@ import os
 import re
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import TYPE_CHECKING, BinaryIO, NoReturn, Self
 
@@ -86,11 +86,13 @@ class TaskFile(io.BufferedIOBase, BinaryIO):
     Attributes:
         pid: the process that opened it.
         name: the URL of the future file.
+        take_back: takes the closed file out of its attempt again.
     """
 
     mode = "wb"
     pid: int = 0
     name: str = ""
+    take_back: Callable[..., object] = nothing
 
     @property
     @abstractmethod
@@ -106,6 +108,9 @@ class TaskFile(io.BufferedIOBase, BinaryIO):
     def abort(self) -> None:
         """Give the file up: nothing of it becomes visible. Repeatable; does nothing after a
         successful ``close``."""
+
+    def ends_well(self) -> None:
+        """Hear that its ``with`` block has ended normally, before it is closed."""
 
     def check_process(self) -> None:
         """Raise WrongProcess in a forked child; do nothing elsewhere."""
@@ -146,6 +151,8 @@ class TaskFile(io.BufferedIOBase, BinaryIO):
         try:
             with cleaning_up(error):
                 self.abort()
+                if self.state is FileState.PENDING:  # a wrapper has closed it
+                    self.take_back()
         except Exception as failed:
             if error is not None:
                 error.add_note(f"the upload of {self.name} could not be aborted: {failed}")
@@ -289,6 +296,7 @@ class TextUpload(io.TextIOWrapper):
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if kind is None:
+            self._stream.ends_well()
             self.close()
         else:
             self._stream.__exit__(kind, error, traceback)

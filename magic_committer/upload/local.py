@@ -41,7 +41,7 @@ except ImportError:  # Windows
 
 from magic_committer.errors import OptionError, UploadFailed
 from magic_committer.errors.messages import of_disk
-from magic_committer.runtime.threads import cleaning_up
+from magic_committer.runtime.threads import cleaning_up, pass_on
 from magic_committer.upload.file import Buffer, FileState, PlainFile, nothing
 
 logger = logging.getLogger("magic_committer")
@@ -257,6 +257,7 @@ class LocalFile(PlainFile):
             self.path = directory.place_for(relative)
             self._file = io.FileIO(self.path, "x+")  # unbuffered: a forked child flushes nothing
         except OSError as error:
+            pass_on(error)
             told = f"{name} cannot be written to local disk: {error}"
             raise UploadFailed(told, hint=of_disk(error)) from error
         self._state = FileState.OPEN
@@ -349,6 +350,7 @@ class LocalFile(PlainFile):
         except UploadFailed as error:
             raise self._fail(error)  # noqa: B904 (it is the same error)
         except OSError as error:
+            pass_on(error)
             told = f"{self.name} could not be kept on local disk: {error}"
             raise self._fail(UploadFailed(told, hint=of_disk(error))) from error
         return written
@@ -372,6 +374,7 @@ class LocalFile(PlainFile):
                 self._file.close()
                 used = self._directory.bytes_used()
             except OSError as error:
+                pass_on(error)
                 told = f"{self.name} could not be kept on local disk: {error}"
                 raise UploadFailed(told) from error
             refuse_full(used, self._bytes_max, self.name)

@@ -20,7 +20,7 @@ from magic_committer.errors.messages import of_disk
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import MiB, Options
 from magic_committer.runtime.components import Runtime
-from magic_committer.runtime.threads import Future, cleaning_up
+from magic_committer.runtime.threads import Future, cleaning_up, pass_on
 from magic_committer.stores import checksum as checksums
 from magic_committer.stores.base import (
     PART_BYTES_MAX,
@@ -485,6 +485,7 @@ class UploadStream(TaskFile):
                 self._block = self._new_block()
             self._block.append(view[:count])
         except OSError as error:
+            pass_on(error)
             raise UploadFailed(
                 f"a block of {self.name} could not be kept on disk: {error}", hint=of_disk(error)
             ) from error

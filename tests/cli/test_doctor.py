@@ -14,6 +14,7 @@ import orjson
 import pytest
 
 import magic_committer as mc
+from magic_committer.cli.doctor import ANSWERS
 from magic_committer.commit import probe
 from magic_committer.errors import FormatError, NotFound, PermissionDenied, Unanswered
 from magic_committer.hadoop.paths import Destination
@@ -26,7 +27,7 @@ from magic_committer.stores.s3.client import connect
 from magic_committer.stores.s3.errors import ACTIONS
 from magic_committer.testing import PatientClock
 from tests.cli.conftest import Command, Ran, contents, lead
-from tests.promises.hands import At, Nth, bury, committed_task, killed, raising
+from tests.promises.hands import At, Nth, bury, committed_task, killed, raises, raising
 from tests.servers import moto_options, moto_server
 from tests.unit.test_probe import SERVERS, Server
 
@@ -94,9 +95,15 @@ def test_all_is_well(command: Command, used: MemoryStore) -> None:
 
 @pytest.mark.parametrize("action", ON_STORES)
 def test_exactly_what_is_denied_is_named(command: Command, used: MemoryStore, action: str) -> None:
-    """That one is denied, all others are found to be allowed, nothing is left behind."""
+    """That one is denied, all others are found to be allowed, nothing is left behind. The call
+    finds what the command prints."""
     forbid(used, action)
-    ran = command(*DOCTOR)
+    ran, found = command(*DOCTOR), mc.doctor(PATH)
+    rows = [(row["name"], row["answer"]) for row in ran.json()["rows"] if row["about"] != "store"]
+    assert rows == [
+        *((one.action, one.answer) for one in found.permissions),
+        *((one.subject, ANSWERS.get(one.works, "unknown")) for one in found.verdicts),
+    ]
     answers = {
         (row["name"], row["answer"])
         for row in ran.json()["rows"]
@@ -237,9 +244,11 @@ def test_an_upload_whose_create_got_no_answer_is_found(command: Command, used: M
         ("ceph rgw", 0, {"fail", "fail_partitions"},
          {"fail": "Complete If-None-Match the store ignores it", "replace": "with a warning"}),
         ("minio", 0, {"finding uploads of killed tasks", "a client that is killed during Complete"},
-         {"append": "but for a client that is killed during a Complete",
-          "replace": "with a warning", "finding": "by a part of its key",
-          "a client": "may lose the file, if the store is MinIO"}),
+         {"append": "but for a client that is killed during a Complete (see below): a job is",
+          "replace": "Complete (see below), with a warning",
+          "fail": "Complete (see below): nothing", "finding": "by a part of its key",
+          "a client": "may lose the file, if the store is MinIO",
+          "a client that": "With a lower Options(commit_threads=…)"}),
         ("versitygw", 0, set(), {"finishing": "each object is looked at after its Complete"}),
         ("behind a proxy that spells anew", 46, OFF_TOO,
          {"append": "came back under the name 'Magic-Committer-Job'", "Options": "does not help"}),
@@ -260,9 +269,13 @@ def test_no_more_is_promised_than_the_store_keeps(
         assert contents(store) == before
     assert ran.code == code
     promises = {row["name"]: row for row in ran.json()["rows"] if row["about"] == "promise"}
+    rule = f"  magic-committer lifecycle ensure {PATH}/ --days 7\n"
+    assert (rule in ran.err) == (promises["finding uploads of killed tasks"]["answer"] == "no")
     assert {name for name, row in promises.items() if row["answer"] == "no"} == lost
     for begins, wanted in words.items():
-        assert any(wanted in row["detail"] for n, row in promises.items() if n.startswith(begins))
+        told = [row["detail"] for name, row in promises.items() if name.startswith(begins)]
+        assert told
+        assert all(wanted in detail for detail in told)
 
 
 @pytest.mark.parametrize("mode", ["append", "fail", "replace"])
@@ -304,6 +317,8 @@ def test_the_documents_have_the_committers_policy(command: Command) -> None:
     assert bare == policy("cleaner", DEST)
     told = command("doctor", PATH, "--policy", "cleaner", "--format", "json").json()
     assert (told["schema"], told["type"], told["policy"]) == (1, "policy", bare)
+    assert mc.policy(PATH, "cleaner") == bare
+    raises(mc.OptionError, mc.policy, PATH, "reader", match="writer, committer, cleaner")
     odd = policy("committer", Destination("bucket", "a*/b?$/"))
     assert odd["Statement"][0]["Resource"] == "arn:aws:s3:::bucket/a${*}/b${?}${$}/*"
 

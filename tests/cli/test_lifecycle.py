@@ -245,6 +245,19 @@ def test_ensure_twice_writes_once(command: Command, bucket: Bucket) -> None:
     assert bucket.writes == 1
 
 
+def test_the_call_is_the_command(command: Command, bucket: Bucket) -> None:
+    """It reads; plans, and writes nothing; writes what was planned, of which the command says that
+    it is enough."""
+    bucket.have(EXPIRING)
+    assert mc.lifecycle("s3://bucket") == bucket.configuration
+    planned = mc.lifecycle("s3://bucket", days=7, dry_run=True)
+    assert (bucket.configuration["Rules"], bucket.writes) == ([EXPIRING], 0)
+    assert mc.lifecycle("s3://bucket", days=7) == bucket.configuration == planned
+    assert command(*ENSURE, "--format", "json").json()["change"] == "nothing"
+    with pytest.raises(mc.PathError, match="no lifecycle rules"):
+        mc.lifecycle("file:///data/table")
+
+
 def test_who_writes_at_the_same_moment_is_seen(command: Command, bucket: Bucket) -> None:
     """S3 has no condition: what somebody writes right after us is found by reading back."""
     bucket.have(EXPIRING)
@@ -272,7 +285,9 @@ def test_rules_are_shown_in_words(command: Command, bucket: Bucket) -> None:
     versions = {"NoncurrentDays": 9, "NewerNoncurrentVersions": 2}
     other = {"ID": "versions", "Status": "Enabled", "NoncurrentVersionExpiration": versions}
     bucket.have(EXPIRING, LEGACY, {**other, "Filter": sizes})
-    out = command("lifecycle", "show", "bucket").out
+    ran = command("lifecycle", "show", "bucket")
+    out = ran.out
+    assert "  magic-committer lifecycle ensure s3://bucket/ --days 7" in ran.err.splitlines()
     assert '"Expiration":{"Days":30}' in out
     assert '"Transitions":[{"Days":3,"StorageClass":"GLACIER"}]' in out
     assert '"NewerNoncurrentVersions":2' in out

@@ -10,13 +10,14 @@ import shlex
 import subprocess
 import sys
 from contextlib import nullcontext
+from pathlib import Path
 
 import click
 import orjson
 import pytest
 
 from magic_committer import start
-from magic_committer.cli import exits
+from magic_committer.cli import exits, output
 from magic_committer.cli.app import FORMATS, clean
 from magic_committer.cli.output import FORMULA_STARTS, SCHEMA, Output
 from magic_committer.cli.values import parse_duration
@@ -50,8 +51,14 @@ def test_every_help_has_examples_that_a_parser_accepts(command: Command, words: 
 
 
 def test_the_reference_is_what_the_commands_say() -> None:
-    """docs/cli-reference.md is up to date: ``python -m tests.cli.reference`` writes it."""
+    """docs/cli-reference.md is up to date (``python -m tests.cli.reference`` writes it): it has the
+    fields of every type that a command prints."""
     assert reference.FILE.read_text(encoding="utf-8") == reference.text()
+    package = Path(output.__file__).parent
+    source = "".join(file.read_text(encoding="utf-8") for file in package.glob("*.py"))
+    kinds = set(re.findall(r"output\.(?:rows|document)\(\s*\"([\w.]+)\"", source))
+    assert len(kinds) > 8
+    assert kinds <= {kind for kind, _ in reference.documents()}
 
 
 def test_a_shell_that_asks_is_told_the_commands() -> None:

@@ -74,6 +74,8 @@ def test_content_types_are_guessed_or_as_it_is_said(
     for given, seen in (((), "text/html"), (("--content-type", "text/plain"), "text/plain")):
         assert command("put", source, DEST, "--yes", *given).code == exits.OK
         assert s3.attributes("site/b/c.html").content_type == seen
+        assert command("promote", DEST, "s3://bucket/copy", "--yes", *given).code == exits.OK
+        assert s3.attributes("copy/b/c.html").content_type == seen
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,10 @@ from tests.promises.machine import DAY
 BUCKET = "s3://bucket"
 TABLES = ("lake/events", "lake/flights", "sales")
 ROOT = Destination("bucket", "")
-ONLY = "only s3://bucket/ itself was looked at; `job list --recursive` looks below"
+ONLY = (
+    "only s3://bucket/ itself was looked at;"
+    " `magic-committer job list s3://bucket/ --recursive` looks below"
+)
 
 
 @pytest.fixture

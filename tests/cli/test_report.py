@@ -25,8 +25,9 @@ from magic_committer.cli.report import (
     ReportData,
     needs_care,
     page,
+    way_to_end,
 )
-from magic_committer.errors import NotSupported
+from magic_committer.errors import CommitIncomplete, NotSupported, Unanswered
 from magic_committer.maintenance.inspect import would_do
 from magic_committer.maintenance.reports import FoundJob
 from magic_committer.maintenance.uploads import CLASSES as OWNER_CLASSES
@@ -212,8 +213,9 @@ def test_more_uploads_than_are_listed_are_counted(sample: Parsed) -> None:
     """The page lists as many as asked for, and says how many more there are."""
     assert set(CLASSES) == set(OWNER_CLASSES)
     count = len(sample_report.uploads())
-    more = f"and {count - 25:,} more: magic-committer uploads list"
-    assert {more, f"{count:,}"} <= set(sample.text)
+    more = f"and {count - 25:,} more: "
+    line = "magic-committer uploads list s3://lake/warehouse/events"
+    assert {more, line, f"{count:,}"} <= set(sample.text)
 
 
 @pytest.mark.parametrize(
@@ -225,13 +227,14 @@ def test_more_uploads_than_are_listed_are_counted(sample: Parsed) -> None:
     ],
 )  # fmt: skip
 def test_what_waits_goes_by_what_recovery_would_do(state: State, age: float, waits: bool) -> None:
-    """A job waits unless it may be alive or is closed."""
+    """A job waits unless it may be alive or is closed, and its command ends it."""
     record = JobRecord.running(
         id="j", uuid="u", nonce="n", terms=USUAL_TERMS, given_id=False, started=0.0
     )
     record = structs.replace(record, state=state, outcome="committed")
     job = FoundJob("j", PATH, "ours", state=state, would=would_do(record, age, 50.0))
     assert needs_care(job) is waits
+    assert way_to_end(job) == (("job", "recover", PATH, "j") if waits else ())
 
 
 @pytest.fixture
@@ -249,16 +252,25 @@ def used(memory_s3: MemoryStore) -> MemoryStore:
 def test_the_page_is_of_the_store_and_changes_nothing(
     command: Command, used: MemoryStore, tmp_path: Path
 ) -> None:
-    """It goes to stdout, or whole to a file with nothing beside it, also without the uploads."""
+    """It goes to stdout, or whole to a file with nothing beside it, also without the uploads; what
+    waits has the command that ends it."""
+    decided = start(PATH, job_id="decided")
+    committed_task(decided, "t", {"c.csv": b"c"})
+    used.before = raising("complete_upload", Unanswered("no answer"))
+    with pytest.raises(CommitIncomplete):
+        decided.commit()
+    used.before = None
     before = (used.keys(), used.open_uploads())
-    told = command("report", PATH)
+    told = command("--region", "eu-west-1", "report", PATH)
     assert (told.code, told.err) == (exits.OK, "")
+    (line,) = re.findall("magic-committer(?: --[a-z]+ .*)? job recover [^<]*", told.out)
+    assert line == f"magic-committer --region eu-west-1 job recover {PATH}/ decided"
     assert told.out.startswith("<!DOCTYPE html>")
     assert told.out.endswith("</html>\n")
     text = Parsed(told.out).text
     assert {"s3://bucket/table/", "table/<b>.csv", "table/b.csv", "done", "running"} <= set(text)
     assert text.index("table/b.csv") < text.index("table/<b>.csv")
-    assert "2" in text[text.index("Open uploads") :][:3]
+    assert "3" in text[text.index("Open uploads") :][:3]
     assert (used.keys(), used.open_uploads()) == before
     file = tmp_path / "report.html"
     file.write_text("old")

@@ -1,4 +1,4 @@
-"""``uploads`` and ``cleanup`` on a store that does not show what is open: no false all-clear."""
+"""``uploads``, ``cleanup``, ``report`` on a store that does not show all: no false all-clear."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ COMMANDS = (f"uploads expect {T} 0", f"uploads list {T}", f"uploads abort {T} --
 CLEANUPS = (f"cleanup {T}", f"cleanup {T} --dry-run")
 UNSEEN = (
     "uploads may be open under s3://bucket/t/ that cannot be seen: the store does not list an"
-    " upload by a part of its key. Only a lifecycle rule takes them"
+    " upload by a part of its key. Only a lifecycle rule removes them (magic-committer lifecycle"
+    " ensure s3://bucket/t/ --days 7)"
 )
 OF_A_DEAD_JOB = f"t/a.csv-mcj{'5' * 32}"
 
@@ -77,6 +78,30 @@ def test_no_all_clear_of_what_cannot_be_seen(
     assert tried is None or server.requests["create_upload"] == tried
     assert [upload.key for upload in server.open_uploads()] == [open_] * bool(open_)
     assert server.keys() == ()
+
+
+@pytest.mark.parametrize(
+    ("server", "before", "why"),
+    [
+        ("keys", f"report {T}", "the store was not asked (`uploads list` asks) whether it lists"),
+        ("keys", f"uploads list {T}", "the store does not list an upload by a part of its key"),
+        ("", f"uploads list {T}", ""),
+        ("none", f"report {T}", "Open uploads cannot be listed"),
+    ],
+    indirect=["server"],
+)
+def test_a_report_gives_no_all_clear_and_sends_nothing_to_find_out(
+    command: Command, server: Server, before: str, why: str
+) -> None:
+    """What is not listed is not called closed; not to have asked is no failure."""
+    command(*before.split())
+    asked = server.requests["create_upload"]
+    ran = command("report", T)
+    assert ran.code == (exits.BAD_STATE if server.listing == "none" else exits.OK)
+    assert why in ran.out
+    assert ("at least 0" in ran.out) == (server.listing == "keys")
+    assert ("No upload is open" in ran.out) == (not why)
+    assert server.requests["create_upload"] == asked
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pickle
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,6 +102,15 @@ def test_a_process_that_writes_lives(run: Run, way: str, kind: str) -> None:
 def test_the_moment_of_the_collector_does_not_matter(run: Run, kind: str, collector: str) -> None:
     """As Python has it, and at every new object: a process that attaches."""
     run("attach", [(kind, 1 * MiB)], collector=collector)
+
+
+@pytest.mark.parametrize("kind", QUICK)
+def test_a_process_without_cached_bytecode_lives(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
+) -> None:
+    """The first of a new installation: the collector runs at other moments while it compiles."""
+    monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path))
+    run("attach", [(kind, 1 * MiB)])
 
 
 @pytest.mark.parametrize("way", WAYS)

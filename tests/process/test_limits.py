@@ -3,9 +3,13 @@ any moment has children that work."""
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+import magic_committer as mc
 from tests.process.conftest import fresh
+from tests.servers import moto_options
 
 LIMITED = """
 import resource, sys, tempfile
@@ -44,6 +48,35 @@ def test_a_limit_is_told_with_what_helps(limit: str, value: int, told: str) -> N
     assert ended.code == 0, ended
     assert told in ended.said
     assert ("buffer_dir" in ended.said) == (told == "buffer_dir")
+
+
+NEARLY_FULL = """
+import contextlib, json, os, resource, sys
+import magic_committer as mc
+
+dest, job, result = sys.argv[1:]
+job = mc.attach(dest, job)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+kept = []
+with contextlib.suppress(OSError):
+    while True:
+        kept.append(os.dup(0))
+for free in kept[:3]:
+    os.close(free)
+print(job.commit([json.loads(result)]).outcome)
+"""
+
+
+def test_a_commit_with_three_free_descriptors_ends(server: str) -> None:
+    """Most of its connections are refused by the system: what it does then needs no descriptor."""
+    dest, s3 = "s3://bucket/full", moto_options(server)
+    job = mc.start(dest, s3=s3)
+    with job.task("1") as task:
+        for number in range(60):
+            task.write_text(f"{number}.txt", "1")
+    result = json.dumps(task.result.to_dict())
+    ended = fresh(server, "-c", NEARLY_FULL, dest, job.id, result)
+    assert ended.said.strip() == "committed", ended
 
 
 FORKING = """

@@ -5,14 +5,21 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import magic_committer as mc
+from magic_committer.stores.trees import disk
+from magic_committer.testing import memory_store
+from magic_committer.upload.blocks import Block
 from tests.nightly import most
 from tests.outside import Found, Outside
 from tests.process.conftest import HANG_SECONDS, ROOT, environment, fresh
@@ -22,6 +29,67 @@ ROUNDS = most(24, 8)
 """Alarms for each kind of exception and each way, spread evenly over a job with a drawn shift."""
 TOLD = r"magic_committer\.(recover|abort)\('([^']+)', '([^']+)'\)"
 """The call that ends a job whose end was interrupted, as an error tells it."""
+
+
+class Struck:
+    """A call in which a signal comes, the first time that it is about a name."""
+
+    def __init__(self, call: Callable[..., Any], name: str) -> None:
+        self.call, self.name, self.hit = call, name, False
+
+    def __call__(self, *given: Any, **terms: Any) -> Any:
+        if self.name in str(given) and not self.hit:
+            self.hit = True
+            signal.raise_signal(signal.SIGALRM)
+        return self.call(*given, **terms)
+
+
+@pytest.fixture
+def deadline() -> Iterator[None]:
+    """A handler of SIGALRM that raises a TimeoutError, which is an OSError."""
+
+    def handler(*_: object) -> None:
+        raise TimeoutError("the caller's deadline")
+
+    before = signal.signal(signal.SIGALRM, handler)
+    yield
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize(
+    ("committer", "name", "decided"),
+    [
+        ("manifest", "manifest", False), ("magic", "pendingset", False), ("magic", "b.csv", True),
+        ("manifest", "_SUCCESS", True),
+    ],
+)  # fmt: skip
+def test_a_deadline_in_a_rename_is_no_answer_of_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deadline: None, committer: Any, name: str,
+    decided: bool,
+) -> None:  # fmt: skip
+    """It ends the call, before the decision and after it: nothing is tried again because of it."""
+    dest = (tmp_path / "t").as_uri()
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(TimeoutError, match="the caller's deadline"),
+        mc.write(dest, committer=committer) as job,
+    ):
+        patch.setattr(disk, "move", Struck(disk.move, name))
+        patch.setattr(os, "rename", Struck(os.rename, name))
+        for one in ("a.csv", "b.csv"):
+            job.write_text(one, "1,2")
+    for found in mc.inspect(dest):
+        mc.recover(dest, found.id)
+    assert len(list(tmp_path.glob("t/*.csv"))) == (2 if decided else 0)
+
+
+def test_a_deadline_while_a_block_is_filled_is_no_full_disk(
+    monkeypatch: pytest.MonkeyPatch, deadline: None
+) -> None:
+    """It ends the write as what it is."""
+    monkeypatch.setattr(Block, "append", Struck(Block.append, "memory"))
+    with memory_store(), pytest.raises(TimeoutError), mc.write("s3://bucket/t") as job:
+        job.write_bytes("a.bin", b"1")
 
 
 def there(url: str, prefix: str) -> Found:
@@ -35,7 +103,7 @@ import magic_committer as mc
 
 kind = {"TimeoutError": TimeoutError, "KeyboardInterrupt": KeyboardInterrupt,
         "SystemExit": SystemExit}[sys.argv[1]]
-transport, rounds = sys.argv[2], int(sys.argv[3])
+transport, rounds, root = sys.argv[2], int(sys.argv[3]), sys.argv[4]
 fired = unheard = False
 where = ""
 
@@ -60,8 +128,8 @@ def job(number, after):
     fired = unheard = False
     error = None
     try:
-        writing = mc.write(f"s3://bucket/{sys.argv[1]}-{transport}/{number}",
-                           s3=mc.S3Options(transport=transport))
+        s3 = None if transport == "disk" else mc.S3Options(transport=transport)
+        writing = mc.write(f"{root}/{sys.argv[1]}-{transport}/{number}", s3=s3)
         if after:
             signal.setitimer(signal.ITIMER_REAL, after)
         with writing as block:
@@ -98,13 +166,17 @@ for number in range(rounds):
     ("kind", "transport"),
     [
         ("KeyboardInterrupt", "auto"), ("SystemExit", "boto3"), ("TimeoutError", "auto"),
-        ("TimeoutError", "boto3"),
+        ("TimeoutError", "boto3"), ("TimeoutError", "disk"),
     ],
 )  # fmt: skip
-def test_an_alarm_at_any_instant_is_heard(server: str, kind: str, transport: str) -> None:
+def test_an_alarm_at_any_instant_is_heard(
+    server: str, tmp_path: Path, kind: str, transport: str
+) -> None:
     """All files are there, or none, and the call that the error tells makes it so. A SIGTERM that
     ends a program by SystemExit is heard so."""
-    ended = fresh(server, "-c", ALARMS, kind, transport, str(ROUNDS))
+    s3 = None if transport == "disk" else moto_options(server)
+    root = "s3://bucket" if s3 else tmp_path.as_uri()
+    ended = fresh(server, "-c", ALARMS, kind, transport, str(ROUNDS), root)
     assert ended.code == 0, ended
     rounds = [json.loads(line) for line in ended.said.splitlines()]
     assert len(rounds) == ROUNDS
@@ -114,12 +186,13 @@ def test_an_alarm_at_any_instant_is_heard(server: str, kind: str, transport: str
             assert kind in one["chain"], one
             for call, dest, job in re.findall(TOLD, one["told"]):
                 with contextlib.suppress(mc.JobError):  # it never began
-                    getattr(mc, call)(dest, job, s3=moto_options(server))
+                    getattr(mc, call)(dest, job, s3=s3)
         elif one["fired"]:
             assert one["unheard"], one
-        files = there(server, f"{kind}-{transport}/{one['number']}").files
-        assert len(files) in (0, 4), one
-        assert one["fired"] or len(files) == 4, one
+        prefix = f"{kind}-{transport}/{one['number']}"
+        files = len(there(server, prefix).files if s3 else list(tmp_path.glob(f"{prefix}/[a-z]*")))
+        assert files in (0, 4), one
+        assert one["fired"] or files == 4, one
 
 
 def test_sigterm_ends_a_job_cleanly_as_the_documentation_says(server: str) -> None:

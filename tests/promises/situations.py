@@ -223,6 +223,11 @@ def hadoops(machine: Machine) -> HadoopJob:
     return leave_job(machine.s3, "3.5.0")
 
 
+def not_adopted(end: Callable[..., object], machine: Machine) -> Step:
+    """It needs somebody's word first."""
+    return partial(end, DEST, hadoops(machine).id)
+
+
 def adopted_twice(machine: Machine) -> Step:
     """It needs no adoption."""
     hadoops(machine)
@@ -304,6 +309,12 @@ SITUATIONS = {
     "young Hadoop job": Situation(
         lambda m: partial(mc.adopt, DEST, hadoops(m).id), (running,), as_commands=(shows(*HADOOPS),)
     ),
+    **{
+        f"{end.__name__} of a Hadoop job": Situation(
+            partial(not_adopted, end), (NONE,), later=YOUNG
+        )
+        for end in (mc.abort, mc.recover, mc.force_abort)
+    },
     "adopted twice": Situation(adopted_twice, (shows(*HADOOPS), NONE)),
     "adoption unclear": Situation(adoption_unclear, (running,), as_commands=(shows(*HADOOPS),)),
     "half published": Situation(half_published, (shows(*HADOOPS), shows(HADOOPS[0]))),

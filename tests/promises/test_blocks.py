@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import gc
 import gzip
 import io
 import logging
@@ -11,8 +12,9 @@ import pickle
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -142,14 +144,53 @@ def test_one_file_is_not_published_by_an_exception(
     assert remains(s3)[:2] == ({"t/a.csv": b"old"}, [])
 
 
-def test_one_file_that_is_dropped_is_given_up(s3: MemoryStore) -> None:
-    """Its job is aborted, and the record goes."""
-    with pytest.warns(ResourceWarning, match="was dropped"):
-        mc.open(URL, "wb").write(b"1")
+def test_a_with_that_ends_well_publishes_also_in_a_handler(s3: MemoryStore) -> None:
+    """A generator and an `ExitStack` may end it while an exception is handled that is another's."""
+
+    def sink(name: str, mode: Any, line: Any) -> Iterator[None]:
+        with mc.open(f"{DEST}/{name}", mode) as file:
+            file.write(line)
+            yield
+
+    sinks = [sink("a", "w", "1"), sink("b", "wb", b"2")]
+    for one in sinks:
+        next(one)
+    try:
+        raise KeyError
+    except KeyError:
+        assert [next(one, None) for one in sinks] == [None, None]
+    assert visible(s3) == {"t/a": b"1", "t/b": b"2"}
+
+
+def _in_a_block() -> Iterator[None]:
+    with mc.write(DEST) as job:
+        write(job)
+        yield
+
+
+def _one_file() -> Any:
+    file = mc.open(URL, "wb")
+    file.write(b"1")
+    return file
+
+
+@pytest.mark.parametrize("cycle", [False, True])
+@pytest.mark.parametrize("make", [_one_file, _in_a_block])
+@pytest.mark.filterwarnings("ignore:.*was dropped:ResourceWarning")
+def test_what_is_dropped_is_given_up(s3: MemoryStore, make: Callable[[], Any], cycle: bool) -> None:
+    """Its job is aborted, and the record goes; also where only the collector finds it."""
+    held: list[Any] = [make()]
+    if make is _in_a_block:
+        next(held[0])
+    if cycle:
+        held.append(held)
+    assert control(s3) != []
+    del held
+    gc.collect()
     until = time.monotonic() + 10
     while s3.keys() and time.monotonic() < until:
         time.sleep(0.01)
-    assert s3.keys() == ()
+    assert remains(s3) == ({}, [], [])
 
 
 @pytest.mark.parametrize("mode", ["r", "rb", "a", "x", "r+"])
@@ -183,6 +224,15 @@ def test_one_file_replaces_what_is_there_at_its_close(there: There) -> None:
     assert not there.left()
 
 
+def test_one_file_on_a_disk_has_the_name_that_its_url_encodes(tmp_path: Path) -> None:
+    """As `pathlib.Path.as_uri` writes it; what a URL ends at is refused."""
+    path = tmp_path / "my dir" / "a #%2F?.txt"
+    with mc.open(path.as_uri(), "w") as file:
+        file.write("1")
+    assert path.read_text() == "1"
+    raises(mc.PathError, mc.open, f"{tmp_path.as_uri()}/a?b", "w", match="percent-encoded")
+
+
 def test_a_cut_write_publishes_no_file(s3: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """An interrupt may leave bytes in the compressor that the file does not have."""
 
@@ -196,6 +246,77 @@ def test_a_cut_write_publishes_no_file(s3: MemoryStore, monkeypatch: pytest.Monk
     for call in (lambda: file.write(b"2"), file.close, file.close):
         raises(mc.UploadFailed, call, match="what it has interrupted")
     assert s3.keys() == ()
+
+
+def cut(file: Any, size: int) -> None:
+    """An exception ends a file's block, and a wrapper inside it has closed the file."""
+    with suppress(KeyError), file, io.TextIOWrapper(file) as text:
+        text.write("x" * size)
+        raise KeyError
+
+
+@pytest.mark.parametrize("size", [1, 9_000_000])
+@pytest.mark.parametrize("call", ["open", "local_file"])
+def test_a_file_that_its_wrapper_closed_is_given_up_all_the_same(
+    there: There, call: str, size: int
+) -> None:
+    """It may be cut short. The block goes on without it, and its file systems do not show it."""
+    with there.write() as job:
+        write(job, "good")
+        cut(getattr(job, call)("cut", unique=True), size)
+        assert job.filesystem().ls("", detail=False) == ["good"]
+        cut(getattr(job, call)("too"), size)
+        assert job.filesystem().ls("", detail=False) == ["good"]
+    assert there.data() == {"good": b"1"}
+    assert there.left() == []
+
+
+@pytest.mark.parametrize(
+    "terms", [{"track": "s3"}, {"track": "memory"}, {"committer": "directory"}]
+)
+def test_it_is_given_up_by_each_kind_of_task(s3: MemoryStore, terms: dict[str, Any]) -> None:
+    """What was stored for other processes goes, and so does what waits on local disk."""
+    job = mc.start(DEST, **terms)
+    with job.task("1") as task:
+        write(task, "good")
+        cut(task.open("cut"), 1)
+    assert job.commit([task.result]).files == 1
+    assert remains(s3)[:2] == ({"t/good": b"1"}, [])
+
+
+@pytest.mark.parametrize("committer", ["magic", "directory"])
+def test_where_it_cannot_be_taken_out_its_attempt_cannot_commit(
+    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch, committer: str
+) -> None:
+    """A note on the exception says so."""
+    job = mc.start(DEST, committer=committer)
+    task = job.task("1")
+    file = task.open("cut")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise mc.PermissionDenied("you may not", status=403)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyError) as raised, file:
+        file.write(b"1")
+        file.close()
+        patch.setattr(Path, "unlink", refuse)
+        s3.before = raising("delete", mc.PermissionDenied)
+        raise KeyError
+    s3.before = None
+    assert "could not be aborted" in raised.value.__notes__[0]
+    raises(mc.TaskFailed, task.commit, match="an exception has cut 'cut'")
+    job.abort()
+    assert remains(s3) == ({}, [], [])
+
+
+def test_where_others_may_commit_it_nobody_can_any_more(s3: MemoryStore) -> None:
+    """A file by path, which is stored at its close."""
+    job = mc.start(DEST, job_id="1")
+    cut(mc.open_magic(f"{DEST}/__magic_job-1/job-1/00/tasks/a/__base/cut"), 1)
+    attempt = mc.attach(DEST, "1").task("a", attempt="a")
+    raises(mc.TaskFailed, attempt.commit, match="aborted")
+    job.commit(expect=0)
+    assert remains(s3)[:2] == ({}, [])
 
 
 A = {"a.csv": b"1"}

@@ -32,6 +32,7 @@ from tests.promises.hands import (
     killed,
     noted,
     raises,
+    raising,
     record_of,
     refusing,
     remains,
@@ -41,6 +42,28 @@ from tests.promises.hands import (
 from tests.promises.machine import DAY, ENDS, FILES, READS, STATES, YOUNG, Machine, deaths
 from tests.promises.situations import contents
 from tests.tree_bucket import jobs_of_renames
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+@pytest.mark.parametrize("below", [False, True])
+def test_jobs_of_destinations_below_are_cleaned_if_asked(
+    machine: Machine, below: bool, hidden: bool
+) -> None:
+    """One report tells of all; a place that cannot be listed stops no other."""
+    for dest in (DEST, f"{DEST}/a", f"{DEST}/b"):
+        write(mc.start(dest).task("1"), "left.csv", unique=True)
+    machine.s3.start_upload("t/b/others.csv")
+    machine.later(8 * DAY)
+    cleaned = [f"{DEST}/", *([f"{DEST}/a/"] if not hidden else []), f"{DEST}/b/"]
+    if hidden:
+        machine.s3.before = raising("list t/a/__magic*", mc.PermissionDenied)
+    before = contents(machine.s3)
+    for dry_run in (True, False):
+        assert contents(machine.s3) == before
+        report = mc.cleanup(DEST, below=below, dry_run=dry_run)
+        assert [one.dest for one in report.recovered] == (cleaned if below else cleaned[:1])
+        assert (report.dest, report.dry_run, report.uploads_nameless) == (f"{DEST}/", dry_run, 1)
+        assert any("t/a" in error for error in report.errors) == hidden
 
 
 @pytest.mark.parametrize("state", STATES)

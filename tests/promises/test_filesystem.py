@@ -188,6 +188,19 @@ def test_an_open_file_is_neither_read_nor_renamed(there: There) -> None:
     assert there.data() == {"d/a": b"1", "d/b": b"2"}
 
 
+@pytest.mark.parametrize("first", [True, False], ids=["the unique one first", "the other first"])
+def test_two_files_of_one_name_are_both_shown(there: There, first: bool) -> None:
+    """One has the job's UUID in its name, the other has not: what ``rm`` has left is published."""
+    with there.write() as job:
+        fs, stored = job.filesystem(), f"a-mcj{job.job.uuid}.csv"
+        for unique in (first, not first):
+            write(job, "a.csv", b"unique" if unique else b"1", unique=unique)
+        assert fs.find("") == [stored, "a.csv"]
+        fs.rm("a.csv")
+        assert fs.find("") == [stored]
+    assert there.data() == {stored: b"unique"}
+
+
 def test_unique_names_stay_unique_when_renamed(there: There) -> None:
     """The writer sees the new name; the published one has the job's UUID, once."""
     with there.write() as job:

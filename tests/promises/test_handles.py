@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
+from magic_committer.options import Track
+from magic_committer.stores.base import KEY_BYTES_MAX
 from magic_committer.stores.memory import MemoryStore
 from tests.promises.hands import (
     DEST,
@@ -180,11 +182,20 @@ def test_one_name_twice_in_a_task_is_refused_at_open(s3: MemoryStore) -> None:
     assert visible(s3) == {"t/a.csv": b"1"}
 
 
-def test_keys_that_are_too_long_for_the_control_objects_are_refused(s3: MemoryStore) -> None:
-    """A control key over 1,024 bytes fails at open, where it can still be mended."""
-    with mc.write(DEST) as job, pytest.raises(mc.PathError, match=r"1,?024"):
-        job.open("d/" * 450 + "x")
-    assert control(s3) == []
+@pytest.mark.parametrize("track", ["memory", "s3"])
+def test_a_key_that_is_too_long_is_refused_and_the_longest_is_published(
+    s3: MemoryStore, track: Track
+) -> None:
+    """1,024 bytes, those of the `.pending` where one is saved: more fails at open, where it can
+    still be mended."""
+    job = mc.start(DEST, job_id="given", track=track)
+    with job.task("1", attempt="a" if track == "s3" else None) as task:
+        saved = "__magic_job-given/job-given/00/tasks/a/__base/.pending" if track == "s3" else ""
+        name = "x" * (KEY_BYTES_MAX - len(f"t/{saved}"))
+        raises(mc.PathError, task.open, f"{name}x", match="1024")
+        write(task, name)
+    mc.attach(DEST, "given").commit(expect=1)
+    assert visible(s3) == {f"t/{name}": b"1"}
 
 
 def test_progress_tells_of_each_phase(s3: MemoryStore, caplog: pytest.LogCaptureFixture) -> None:

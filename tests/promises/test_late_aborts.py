@@ -14,7 +14,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.commit.fence import PUT_TRIES_MAX
-from magic_committer.errors import PermissionDenied, Unanswered
+from magic_committer.errors import PermissionDenied, PreconditionFailed, Unanswered, WriteConflict
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.base import UploadInfo, UploadPage
 from magic_committer.stores.memory import MemoryStore, Request
@@ -228,14 +228,18 @@ def test_a_look_that_fails_leaves_the_file_saved(
         assert job.commit().files == 1
 
 
-def test_a_file_by_path_costs_two_heads_and_one_get_more(s3: MemoryStore) -> None:
-    """docs/performance.md: the fence, that its attempt is open, that the id has no later job."""
-    mc.start(DEST, job_id="1")
+@pytest.mark.parametrize(("conditions", "gets"), [("on", 1), ("off", 2)])
+def test_a_file_by_path_costs_two_heads_and_a_get_more(
+    s3: MemoryStore, conditions: Any, gets: int
+) -> None:
+    """docs/performance.md: the fence, that its attempt is open, that the id has no later job; that
+    its name is free, where no condition says so."""
+    mc.start(DEST, job_id="1", options=mc.Options(conditional_writes=conditions))
     for name in ("x.csv", "y.csv"):
-        file = by_path(name)
+        file = mc.open_magic(PATH + name)
         s3.requests.clear()
         file.close()
-        assert (s3.requests["head"], s3.requests["get"], s3.requests["put"]) == (2, 1, 1)
+        assert (s3.requests["head"], s3.requests["get"], s3.requests["put"]) == (2, gets, 1)
 
 
 # After a claim ------------------------------------------------------------------------------------
@@ -329,15 +333,42 @@ def test_a_file_whose_pending_was_not_answered_is_published_or_given_up(
     assert remains(s3) == ({"t/x.csv": b"1"} if then == "committed" else {}, [], ["_job.json"])
 
 
-def test_a_pending_that_was_refused_at_once_is_no_doubt(s3: MemoryStore) -> None:
+@pytest.mark.parametrize("error", [PermissionDenied, WriteConflict])
+def test_a_pending_that_was_refused_at_once_is_no_doubt(
+    s3: MemoryStore, error: type[mc.StoreError]
+) -> None:
     """I4: it did not land: the upload is aborted, and the attempt goes on without the file."""
     job = mc.start(DEST, job_id="1")
-    with refusing(s3, PENDING, PermissionDenied), pytest.raises(PermissionDenied):
+    with refusing(s3, PENDING, error), pytest.raises(error):
         by_path().close()
     assert s3.open_uploads() == ()
     by_path().close()
     other().commit()
     assert job.commit().files == 1
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_a_pending_whose_second_try_meets_an_object_is_published(
+    s3: MemoryStore, others: bool
+) -> None:
+    """I2: it meets the first try's; or, where that one was committed and tidied, another file's."""
+    job = mc.start(DEST, job_id="1")
+    file = by_path()
+
+    def second_try() -> None:
+        if others:
+            other().commit()
+            s3.put_object(PATH.removeprefix("s3a://bucket/") + "x.csv.pending", b"another")
+        raise PreconditionFailed("there is an object", attempts=2)
+
+    with At(s3, PENDING, second_try, after=True):
+        if others:
+            raises(mc.TaskFailed, file.close, match="another handle has closed")
+        else:
+            file.close()
+    other().commit()
+    assert job.commit(expect=1).files == 1
+    assert visible(s3) == {"t/x.csv": b"1"}
 
 
 @pytest.mark.parametrize("may_read", [True, False])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -11,6 +12,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.cli.main import run
 from magic_committer.hadoop.paths import unique_name
+from magic_committer.runtime.threads import ThreadPool
 from tests.hadoops import complete, leave_job
 from tests.promises.hands import DEST, raises, raising, visible
 from tests.promises.machine import DAY, FILES, READS, STATES, YOUNG, Machine, matching
@@ -49,6 +51,64 @@ def test_a_job_in_each_state_has_the_plan_of_the_command(
     done = plan.run()
     assert mc.attach(DEST, "mine").state == done.state == "closed"
     assert visible(machine.s3) == (FILES if done.outcome == "committed" else {})
+
+
+def test_the_blocks_of_the_guide_end_what_can_be_ended(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """docs/recovery.md as it stands: jobs that may be alive, Hadoop's, or unreadable are told
+    of, and the others end."""
+    table = "s3://bucket/table"
+    leave_job(machine.s3, "3.5.0", dest="table/")
+    machine.s3.put_object("table/__magic_job-new/_job.json", b'{"version":99}')
+    mc.start(table, job_id="dead")
+    machine.later(2 * DAY)
+    mc.start(table, job_id="alive")
+    page = (Path(__file__).parents[2] / "docs/recovery.md").read_text(encoding="utf-8")
+    told = []
+    for block, job_id in zip(page.split("```python\n")[1:], ("dead", "", "hadoops"), strict=True):
+        exec(block.partition("```")[0], {"mc": mc, "job_id": job_id, "input": lambda _: "y"})
+        told.append(capsys.readouterr().out)
+    assert all(why in told[0] for why in ("may be alive", "is a Hadoop job", "newer version"))
+    states = {job.id: job.state for job in mc.inspect(table)}
+    assert states == {"dead": "closed", "alive": "running", "hadoops": "closed", "new": "absent"}
+
+
+@pytest.mark.parametrize("limit", [YOUNG, DAY])
+def test_a_plan_does_what_its_job_would(machine: Machine, limit: float) -> None:
+    """A job is as dead for `FoundJob.recover` as it was for `inspect`, if no other age is given."""
+    machine.job("running")
+    machine.later(2 * YOUNG)
+    (job,) = mc.inspect(DEST, dead_after=limit)
+    if job.would.startswith("nothing yet"):
+        assert raises(mc.JobTooYoung, job.recover).limit == limit == DAY
+    else:
+        assert raises(mc.JobTooYoung, job.recover, dead_after=DAY).limit == DAY
+        assert job.recover().run().outcome == "aborted"
+
+
+@pytest.mark.parametrize("verb", [*VERBS, "give_up", "adopt"])
+def test_a_plan_takes_what_the_call_takes(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """Options, of which the number of requests at once is one, and a function for its progress."""
+    at_once, told, each = set(), list[mc.Progress](), ThreadPool.each
+
+    def noted(*items: Any, **how: Any) -> Any:
+        at_once.add(how["in_flight"])
+        return each(*items, **how)
+
+    monkeypatch.setattr(ThreadPool, "each", noted)
+    if verb == "adopt":
+        leave_job(machine.s3, "3.5.0")
+    else:
+        machine.job("running")
+    machine.later(2 * DAY)
+    (job,) = mc.inspect(DEST)
+    how: dict[str, Any] = {} if verb == "adopt" else {"progress": told.append}
+    getattr(job, verb)(options=mc.Options(commit_threads=7), **how).run()
+    assert 7 in at_once
+    assert bool(told) == bool(how)
 
 
 def test_read_only_rights_are_enough_for_a_plan(machine: Machine) -> None:
@@ -145,10 +205,33 @@ def test_too_much_is_refused(machine: Machine, how: dict[str, Any], words: str) 
     assert len(machine.s3.open_uploads()) == 1
 
 
-def test_jobs_of_directories_below_are_found_if_asked(machine: Machine) -> None:
-    """``inspect(below=True)`` looks at all directories, by one listing."""
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [("", ""), ("empty element", "t/x//"), ("denied", "refused"), ("too many", "up to the key")],
+)
+def test_jobs_of_directories_below_are_found_if_asked(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, place: str, why: str
+) -> None:
+    """``inspect(below=True)`` looks at all directories, by one listing. A place that cannot be
+    looked at is told of, and hides no job of another."""
     mc.start(DEST, job_id="here")
     mc.start(f"{DEST}/day=1", job_id="below")
     assert [job.id for job in mc.inspect(DEST)] == ["here"]
-    found = {job.id: job.dest for job in mc.inspect(DEST, below=True)}
-    assert found == {"here": f"{DEST}/", "below": f"{DEST}/day=1/"}
+    if place == "empty element":
+        machine.s3.put_object("t/x//__magic_job-1/_job.json", b"{}")
+    elif place == "denied":
+        machine.s3.put_object("t/a/__magic_job-1/_job.json", b"{}")
+        machine.s3.before = raising("list t/a/*", mc.PermissionDenied)
+    elif place:
+        machine.s3._bucket.page_keys = 1
+        monkeypatch.setattr("magic_committer.maintenance.inspect.OBJECTS_MAX", 1)
+    found = {job.id: job for job in mc.inspect(DEST, below=True)}
+    unread = found.pop("", None)
+    dests = {"here": f"{DEST}/", "below": f"{DEST}/day=1/"}
+    assert {job.id: job.dest for job in found.values()} == {
+        name: dests[name] for name in (["here"] if place == "too many" else dests)
+    }
+    assert (unread is None) == (not place)
+    if unread is not None:
+        assert why in unread.problem
+        raises(mc.MagicError, unread.recover)

@@ -9,7 +9,6 @@ from typing import get_args
 import pytest
 
 import magic_committer as mc
-from magic_committer.cli.main import run
 from magic_committer.errors.messages import Call, in_python
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock, memory_store
@@ -34,9 +33,9 @@ def raised(situation: Situation, machine: Machine) -> mc.MagicError:
     return caught
 
 
-def pasted(text: str, error: BaseException) -> object:
-    """What somebody gets who pastes the text into Python, where the error is at hand."""
-    return eval(text, {"magic_committer": mc, "error": error})
+def pasted(text: str, error: BaseException) -> None:
+    """Somebody pastes the text into Python, where the error is at hand."""
+    exec(text, {"magic_committer": mc, "error": error})
 
 
 @pytest.mark.parametrize("situation", SITUATIONS.values(), ids=list(SITUATIONS))
@@ -61,9 +60,7 @@ def test_each_call_that_an_error_names_does_what_it_says(
     before = contents(machine.s3)
     remedy = error.remedies[number]
     text = in_python(remedy)
-    if remedy.call == "doctor":
-        run(text.split()[1:])
-    elif situation.stays_broken and not remedy.options:
+    if situation.stays_broken and not remedy.options:
         raises(type(error), pasted, text, error)
     else:
         pasted(text, error)

@@ -376,14 +376,39 @@ def test_a_commit_that_comes_second_with_another_file_is_told(s3: MemoryStore) -
     assert visible(s3) == A
 
 
+@pytest.mark.parametrize("conditions", ["on", "off"])
+@pytest.mark.parametrize("open_at_once", [False, True])
+def test_of_two_files_of_one_name_the_first_stays(
+    s3: MemoryStore, conditions: Any, open_at_once: bool
+) -> None:
+    """I2, I4: who closes the second one is told, its upload goes, and the first is published."""
+    job = mc.start(DEST, options=mc.Options(conditional_writes=conditions))
+    mine, other = job.task("1", attempt="a"), other_handle(job)
+    if open_at_once:
+        second = other.open("a.csv")
+    write(mine, "a.csv")
+    if not open_at_once:
+        second = other.open("a.csv")
+    raises(mc.TaskFailed, second.close, match="another handle has closed a file 't/a.csv'")
+    assert len(s3.open_uploads()) == 1
+    assert other_handle(job).commit().files == mine.commit().files == 1
+    assert job.commit(expect=["1"]).unattributed == 0
+    assert visible(s3) == A
+    assert s3.open_uploads() == ()
+
+
 @pytest.mark.parametrize("how", ["aborted", "closed anew"])
 def test_an_attempt_whose_closed_files_are_gone_is_not_committed(s3: MemoryStore, how: str) -> None:
-    """I2: another handle has aborted it, without conditions, or closed another file of the name."""
-    options = mc.Options(conditional_writes="off" if how == "aborted" else "on")
-    mine, other = shared(mc.start(DEST, options=options))
-    other.abort() if how == "aborted" else write(other, "a.csv")
+    """I2: without conditions another handle has aborted it, or closed a file of the name at the
+    same moment."""
+    mine, other = shared(mc.start(DEST, options=mc.Options(conditional_writes="off")))
+    if how == "aborted":
+        other.abort()
+    else:
+        with At(s3, "put *.pending", lambda: write(mine, "b.csv")):
+            write(other, "b.csv")
     raises(mc.TaskFailed, mine.commit, match="gone from its tree")
-    assert how == "closed anew" or not matching(s3, "*.pendingset")
+    assert not matching(s3, "*.pendingset")
 
 
 @pytest.mark.parametrize("what", ["another run's", "another attempt's", "unreadable"])

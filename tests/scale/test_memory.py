@@ -1,4 +1,5 @@
-"""A commit's memory does not grow with the job, nor does a task's with what it has closed."""
+"""A commit's memory does not grow with the job, nor a task's with what it has closed; that of a
+look at open uploads little."""
 
 from __future__ import annotations
 
@@ -15,6 +16,8 @@ from benchmarks import server
 from benchmarks.writers import BUCKET
 from magic_committer.committers.magic import Attempt
 from magic_committer.protocol.record import TaskCommit
+from magic_committer.stores.base import Attributes
+from magic_committer.stores.s3.client import connect
 from magic_committer.upload import UploadStream
 from magic_committer.upload.sender import PartSender
 from tests.servers import way
@@ -30,6 +33,9 @@ KEEP_BYTES_MAX = 256 * KiB
 """Two files in each partition fill it already."""
 REST_BYTES_MAX = 1 * MiB
 """What the job, the store's client and pyarrow keep."""
+LOOK_BYTES_MAX, PLAN_BYTES_MAX, MOMENT_BYTES_MAX, NAMED_BYTES_MAX = 128, 192, 256, 640
+"""For each upload, what is kept of it, with a plan, for a moment, and if a set names it: figures
+of docs/performance.md, and what else is kept."""
 
 
 @pytest.fixture(scope="module")
@@ -106,3 +112,40 @@ def test_a_closed_file_holds_two_kibibytes_at_most(s3: mc.S3Options) -> None:
     assert each <= FILE_BYTES_MAX, f"{each:.0f} bytes for each further file"
     assert many <= PARTITIONS * 10 * FILE_BYTES_MAX + KEEP_BYTES_MAX + REST_BYTES_MAX
     assert live == 0
+
+
+def looked_at(s3: mc.S3Options, below: str) -> tuple[int, int, int]:
+    """What Python holds of a look at uploads, then with a plan to abort them, and the peak."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        found = mc.uploads(f"s3://{BUCKET}/{below}", older_than=0, s3=s3)
+        gc.collect()
+        kept = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        plan = found.abort(foreign=True)
+        gc.collect()
+        assert plan.rows is not None
+        return kept, *tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_look_at_open_uploads_keeps_few_bytes_of_each(s3: mc.S3Options) -> None:
+    """Of 11,000 uploads more, for which the table has just grown; of 1,500 a set names half a KiB
+    each."""
+    store, more = connect(BUCKET, s3), 11_000
+    for below, count in (("few", 1000), ("many", 1000 + more)):
+        for number in range(count):
+            store.create_upload(f"{below}/{number:05}.csv", attributes=Attributes())
+    looked_at(s3, "few")  # modules are imported, threads are there
+    few, many = looked_at(s3, "few"), looked_at(s3, "many")
+    each = [(after - before) / more for before, after in zip(few, many, strict=True)]
+    most = (LOOK_BYTES_MAX, PLAN_BYTES_MAX, MOMENT_BYTES_MAX)
+    assert all(one <= limit for one, limit in zip(each, most, strict=True)), each
+    job = mc.start(f"s3://{BUCKET}/named", track="memory", accept="results", s3=s3)
+    for number in range(50):
+        _task(job, number)
+    named = looked_at(s3, "named")[0] / (50 * FILES_A_TASK)
+    job.abort()
+    assert named <= NAMED_BYTES_MAX, f"{named:.0f} bytes for each upload that a set names"

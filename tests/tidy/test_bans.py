@@ -14,7 +14,7 @@ BANS: dict[str, tuple[str, ...]] = {
     "boto3": ("stores/s3/",),
     "botocore": ("stores/s3/",),
     "s3transfer": ("stores/s3/",),
-    "tenacity": ("stores/s3/", "engines/"),
+    "tenacity": ("engines/",),
     "awscrt": ("stores/s3/", "stores/checksum.py"),
     "pyspark": ("spark/",),
     "ray": ("engines/ray.py",),
@@ -43,7 +43,7 @@ BANS: dict[str, tuple[str, ...]] = {
     ),
     "datetime.datetime.now": (),
     "uuid": ("runtime/components.py",),
-    "random": (),
+    "random": ("stores/s3/retry.py",),
     "secrets": (),
     # A library logs and raises; it neither prints nor decides for the process. A command does.
     "print": (),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -114,9 +115,21 @@ def test_a_store_that_never_answered_is_given_up_soon(lab: Lab, caplog: Any, url
     assert sum(lab.clock.slept) > 2 * FIRST_SECONDS
 
 
+def test_an_address_that_takes_all_of_the_time_has_one_try(lab: Lab) -> None:
+    """Packets that nobody answers: the system has sent several."""
+    lab.patch.setattr(retry, "_met", set())
+    lab.patch.setattr(lab.clock, "monotonic", chain([0.0], repeat(FIRST_SECONDS)).__next__)
+    with pytest.raises(errors.Unanswered) as caught:
+        lab.make(url="http://127.0.0.1:9", retry_attempts_max=99).head("k")
+    assert caught.value.attempts == 1
+
+
 @pytest.mark.parametrize("first", [PUT, SLOW_DOWN, error(403, "AccessDenied"), None])
-def test_a_store_that_answered_once_or_listens_is_waited_for(lab: Lab, first: Any) -> None:
-    """After any answer the store is one, for the whole process; and who is silent may be slow."""
+def test_a_store_that_answered_once_or_listens_is_waited_for(
+    lab: Lab, caplog: pytest.LogCaptureFixture, first: Any
+) -> None:
+    """After any answer the store is one, for the whole process. One that is silent may be slow, and
+    that is a warning."""
     lab.patch.setattr(retry, "_met", set())
     if first is not None:
         lab.said(first)
@@ -128,6 +141,8 @@ def test_a_store_that_answered_once_or_listens_is_waited_for(lab: Lab, first: An
         store.put("k", b"x")
     assert caught.value.status == 0
     assert sum(lab.clock.slept) > 2 * FIRST_SECONDS
+    warnings = [one for one in caplog.records if one.levelno == logging.WARNING]
+    assert len(warnings) == (first is None)
 
 
 def test_nothing_is_sent_again_when_its_errand_has_ended_in_the_wait(lab: Lab) -> None:

@@ -41,6 +41,9 @@ WORDINGS: list[tuple[Remedy, str, str]] = [
     (of("show"), "attach(…, '1').state", "job show … 1"),
     (of("inspect", ""), "inspect(…)", "job list …"),
     (of("cleanup", ""), "cleanup(…)", "cleanup …"),
+    (of("doctor", ""), "doctor(…)", "doctor …"),
+    (of("recover", adopt=True),
+     "adopt(…, '1'); recover(…, '1', dead_after=0)", "job recover … 1 --adopt"),
     (of("start"), "start(…, job_id='1')", ""),
 ]  # fmt: skip
 """A remedy, its call and its command, with the destination left out; "": there is no command."""
@@ -53,12 +56,6 @@ def test_a_remedy_has_a_wording_in_each(remedy: Remedy, python: str, command: st
     in_words = calls.replace("…", repr(D))
     shell = f"magic-committer {command.replace('…', D)}" if command else in_words
     assert (in_python(remedy), as_command(remedy)) == (in_words, shell)
-
-
-def test_the_doctor_is_a_command_in_both_languages() -> None:
-    """There is no such call in Python."""
-    doctor = of("doctor", "")
-    assert in_python(doctor) == as_command(doctor) == f"magic-committer doctor {D}"
 
 
 def test_many_keys_are_named_by_the_errors_attribute() -> None:

@@ -259,7 +259,7 @@ class Deadline:
 class Network:
     """How a process connects."""
 
-    connect_seconds_max: float = 10.0  # for a connection to one address, and then for TLS
+    connect_seconds_max: float = 5.0  # for a connection to one address, and then for TLS
     idle_max: int = 64  # how many idle connections are kept
     tls: ssl.SSLContext | None = None  # None: no encrypted connections
     bundle: str = ""  # the file of the authorities that ``tls`` trusts

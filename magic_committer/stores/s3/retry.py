@@ -24,6 +24,7 @@ other requests meanwhile.
 from __future__ import annotations
 
 import logging
+import random
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -47,8 +48,7 @@ WAIT_SECONDS_MAX = 10.0
 """The longest wait, in seconds. A store that is back is found after this time at the latest."""
 SKEWED_ATTEMPTS_MAX = 2
 FIRST_SECONDS = 5.0
-"""How long a store is tried that has not answered yet in this process, and where nobody listens.
-There are at least two tries."""
+"""How long a store is tried that has not answered yet in this process, and where nobody listens."""
 LAST_TRY_SECONDS = 1.0
 """Seconds that are kept for the last try; a tenth of the time, if the time is short."""
 HURRIED_SECONDS = 0.7
@@ -148,9 +148,9 @@ class Attempts:
             self._patience.answered(self._call.verb)
 
     def _wait_after(self, error: Failure, region: str) -> float | None:
-        """The seconds to wait after a failure, before the next try; None: there is none. If the
-        answer names the bucket's place, ask there, once, at once: the try has done nothing, and is
-        not counted. ``region``: the one that was asked."""
+        """The seconds to wait after a failure, before the next try; None: there is none. Who is
+        told where the bucket is asks there, once, at once: the try has done nothing, and is not
+        counted. ``region``: the one that was asked."""
         if isinstance(error, Refused) and not self._moved and self._way.moves(error, region):
             self._moved = True
             self._count -= 1
@@ -166,22 +166,22 @@ class Attempts:
             return None
         first = THROTTLED_SECONDS if found == "throttled" else TRANSIENT_SECONDS
         longest = min(WAIT_SECONDS_MAX, first * 2.0 ** min(self._count - 1, 20))
-        from tenacity import wait_random  # late: most requests do not fail
-
-        wait = wait_random(longest / 2, longest)(None)  # type: ignore[arg-type]  # it needs none
+        wait = random.uniform(longest / 2, longest)
         now = self._clock.monotonic()
         left = self._left(now)
-        if stranger and self._count > 1:
-            first_ends = self._started + FIRST_SECONDS + 2 * self._last_try_seconds
-            left = min(left, first_ends - now)
+        if stranger:
+            if (first_left := self._started + FIRST_SECONDS - now) <= 0:
+                return None
+            wait = min(wait, first_left)
         if left > 2 * self._last_try_seconds:  # the wait is cut: the time is used
             wait = min(wait, left - 2 * self._last_try_seconds)
         if left < self._last_try_seconds + wait:
             return None
         level, until = logging.INFO, ""
-        if stranger and self._count == 1:
+        if self._count == 1 and self._way.endpoint not in _met:
             level = logging.WARNING
-            until = f", for some {FIRST_SECONDS:g} s in all: this store has not answered yet"
+            seconds = FIRST_SECONDS if stranger else self._seconds_max
+            until = f", for some {seconds:g} s in all: this store has not answered yet"
         said = "%s: attempt %d failed (%s), again in %.2f s%s"
         _log.log(level, said, self._name, self._count, reason(error), wait, until)
         return wait

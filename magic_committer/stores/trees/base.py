@@ -30,6 +30,7 @@ from magic_committer.errors import (
     StoreError,
     Unanswered,
 )
+from magic_committer.runtime.threads import pass_on
 
 EntryKind = Literal["file", "directory", "other"]
 """``"other"``: a symbolic link, a socket and so on: never followed, never published."""
@@ -216,7 +217,9 @@ _OF_STATUS: Mapping[int, type[StoreError]] = {
 
 
 def translated(error: Exception, operation: str, url: str, path: str) -> StoreError:
-    """The library's error for what a file system said, when it was asked a verb of the port."""
+    """The library's error for what a file system said, when it was asked a verb of the port. What a
+    signal handler raised meanwhile is raised again."""
+    pass_on(error)
     if not isinstance(error, OSError):
         return of_driver(error, operation, url, path)
     kind: type[StoreError] = Unanswered

@@ -62,6 +62,13 @@ class LocalTree:
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = os.fspath(root).rstrip("/")
         self.url = f"file://{quote(self._root)}/"
+        if not hasattr(os, "setxattr"):
+            raise NotSupported(
+                f"{self.url}: Python sets extended attributes on Linux only, and without them a"
+                " job's files cannot be told from others'",
+                code="NoAttributes",
+                hint="Write to S3, or for a try to magic_committer.testing.memory_store()",
+            )
 
     @once
     def promises(self) -> TreePromises:
@@ -251,8 +258,8 @@ def set_mark(descriptor: int, mark: Mapping[str, Any]) -> None:
     """Set a file's mark. Raises NotSupported: the file system keeps none."""
     try:
         os.setxattr(descriptor, _MARK, orjson.dumps(mark))
-    except (AttributeError, OSError) as error:
-        if isinstance(error, OSError) and error.errno not in _LACKS:
+    except OSError as error:
+        if error.errno not in _LACKS:
             raise
         raise NotSupported(
             f"the file system has no extended attributes ({error}), so a job could not recognise"
@@ -267,7 +274,7 @@ def mark_of(file: int | str) -> dict[str, Any]:
     """A file's mark; empty if it has none, or none of ours."""
     try:
         mark = orjson.loads(os.getxattr(file, _MARK))
-    except (AttributeError, orjson.JSONDecodeError):
+    except orjson.JSONDecodeError:
         return {}
     except OSError as error:
         if error.errno not in (errno.ENODATA, errno.ENOENT, *_LACKS):
