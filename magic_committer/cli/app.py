@@ -1,6 +1,6 @@
 """The root of all commands.
 
-A command is loaded when it is called, or when its own help is asked for: until then
+A command is loaded when it is called, or when its own help is shown: until then
 the root has a `Later` in its place, with its name and its one line. So ``--help`` costs neither
 boto3 nor the commands.
 """

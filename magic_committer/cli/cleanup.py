@@ -1,6 +1,6 @@
 """``cleanup``: take away what dead jobs left, unattended, from cron, for years.
 
-No question is asked: its limits are safe, and what may be alive is left. A destination that fails
+It asks no question: its limits are safe, and what may be alive is left. A destination that fails
 does not stop the next. Two runs at once do no harm: each decision is a swap of a job's record.
 """
 

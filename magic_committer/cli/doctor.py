@@ -70,7 +70,7 @@ def doctor(
     """
     if policy_for is not None:
         made = policy(policy_for, path)
-        if shell.output.format == "table":  # as IAM takes it, to be piped on
+        if shell.output.format == "table":  # in IAM's form, to be piped on
             written = orjson.dumps(made, option=orjson.OPT_INDENT_2).decode()
             shell.output.stream.write(f"{written}\n")
         else:

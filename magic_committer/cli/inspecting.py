@@ -38,7 +38,7 @@ STDIN = "-"
 NOT_TOLD = ("commits", "sets", "etags")
 """Fields that are rows of their own."""
 HADOOPS = ("version", "name", "part_count", "iostatistics")
-"""Fields of Hadoop's files that are told otherwise, or always the same."""
+"""Fields of Hadoop's files that are shown otherwise, or always the same."""
 
 PENDING_FIELDS = ("key", "upload_id", "parts", "bytes", "created", "job", "task", "checksum")
 PENDING_COLUMNS = (

@@ -69,7 +69,7 @@ _ends = options(
     ),
     dry_run,
 )  # fmt: skip
-"""What every command that ends a job takes."""
+"""The options of every command that ends a job."""
 
 
 @command(job, "list", "All jobs under a path.", "s3://bucket/table", "s3://bucket --recursive")
@@ -243,7 +243,7 @@ def code_of(done: JobReport | Recovery | GivenUp | None) -> int:
 
 def shown(told: Mapping[str, Any]) -> dict[str, Any]:
     """What is shown to people of a job or a report: what holds something. A report that is part of
-    another is told with it."""
+    another is shown with it."""
     told = {**(told.get("report") or {}), **told}
     if told.get("outcome") == "" and told["state"] == State.ABSENT:
         told["outcome"] = "not known"

@@ -1,7 +1,7 @@
 """Entry point: one command line, run, and what becomes an exit code.
 
 No traceback without ``--debug``: not for an error of ours that a command did not translate, nor for
-one that nobody expected; that one is told with its kind, and with how to see all of it.
+one that nobody expected; that one is shown with its kind, and with how to see all of it.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ from magic_committer.errors.messages import age_words, bytes_words
 SCHEMA = 1
 """Of all formats for programs together; raised when a field changes its meaning or goes."""
 ROWS_MAX = 1000
-"""Rows of a table; of the others the number is told."""
+"""Rows of a table; of the others it shows the number."""
 SCREEN_LINES = 40
 """Below a longer table stands what stands above it, too."""
 PIPE_COLUMNS = 1_000_000

@@ -1,7 +1,7 @@
-"""``report``: one page for a browser, which tells what lies open under a path, whose it is, since
+"""``report``: one page for a browser, which shows what lies open under a path, whose it is, since
 when, and what removes it.
 
-Reads only. What cannot be found out is a note, and the rest is told all the same.
+Reads only. What cannot be found out is a note, and the rest is shown all the same.
 
 `page` is pure: the same data give the same bytes. What it looks like is report.html.jinja and
 report.css: one file, without scripts, that loads nothing. What an attacker can choose (keys, ids)
@@ -40,11 +40,11 @@ from magic_committer.maintenance.uploads import (
 
 TEMPLATE = "report.html.jinja"
 UPLOADS_SHOWN = 50
-"""Uploads of which the details are told: the largest, then the oldest."""
+"""Uploads of which the details are shown: the largest, then the oldest."""
 JOBS_MAX = 500
 """Jobs that a page lists."""
 NOTES_MAX = 10
-"""Notes that are told; of the others their number."""
+"""Notes that are shown; of the others their number."""
 KEY_CHARS_MAX = 160
 """Characters of a key that are shown; of a longer one both ends."""
 POLICY = (
@@ -72,7 +72,7 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class ReportData:
-    """All that a report tells.
+    """All that a report shows.
 
     Attributes:
         store: its identity, without secrets. made: seconds since the epoch.
@@ -132,7 +132,7 @@ def report(shell: Shell, path: Destination, file: str, deep: bool) -> int:
 
 
 def look(shell: Shell, reach: Reach, dest: Destination) -> ReportData:
-    """Find out all that a report tells."""
+    """Find out all that a report shows."""
     runtime = shell.runtime(dest.bucket)
     dests, notes = reach.destinations(dest)
     if notes:

@@ -203,7 +203,7 @@ recursive = click.option(
 @dataclass(slots=True)
 class Reach:
     """The paths of one command, and how the looks at them ended. A look that finds nothing is an
-    all-clear only for what it has seen, so what was not looked at is told.
+    all-clear only for what it has seen, so it names what was not looked at.
 
     ``many``: a path that fails does not stop the others; else its error is the command's. ``deep``:
     the directories below the paths are looked at too. ``not_looked_at``: URLs of what failed, and

@@ -17,7 +17,7 @@ from magic_committer.options import mode_of
 from magic_committer.stores.urls import is_tree_url
 
 _BARE = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?\Z", re.DOTALL)
-"""A bucket's name as S3 takes it for new buckets, with or without a path."""
+"""A bucket's name as S3 accepts it for new buckets, with or without a path."""
 _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 _STEP = re.compile(r"(\d+(?:\.\d+)?)(min|[smhdw])")
 _DURATION = re.compile(rf"(?:{_STEP.pattern})+")
@@ -82,7 +82,7 @@ DURATION = _read_by("duration", parse_duration)
 
 
 def age_option(names: str, seconds: float | None, help: str) -> Callable[[F], F]:
-    """Return an option that takes an age, with its default in seconds; None: it has none."""
+    """Return an option that accepts an age, with its default in seconds; None: it has none."""
     default = None if seconds is None else duration(seconds)
     return click.option(
         *names.split(), type=DURATION, metavar="AGE", default=default,

@@ -513,15 +513,15 @@ def lifecycle(
     **place: Unpack[S3Place],
 ) -> dict[str, Any]:
     """Read a bucket's lifecycle; or make sure that a rule of it aborts open uploads below a
-    destination, which takes what no program can know. Other rules stay. Repeatable.
+    destination, which ends what no program can know. Other rules stay. Repeatable.
 
     S3 has no condition on this write: what another program changes in the same second may be lost.
     So what is stored is read back.
 
     Args:
         dest: ``s3://bucket/prefix``, as for `start`.
-        days: add a rule that aborts uploads so many days after they began, or change ours; nothing
-            is written where another rule is as early. None (default): only read.
+        days: add a rule that aborts uploads this many days after they began, or change ours;
+            nothing is written where another rule is as early. None (default): only read.
         dry_run: True: change nothing, and give what would be stored. False by default.
         s3, place: the connection to the store, as for `start`.
 

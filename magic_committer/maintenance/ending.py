@@ -1,4 +1,4 @@
-"""How a job ends from outside: what is asked, what is refused, and what is then done.
+"""How a job ends from outside: the question, the refusals, and what is then done.
 
 Each verb first gives an `ActionPlan`: the job was found and looked at, what may be refused was
 refused, and the question says in exact numbers what will be done. Nothing is changed until the plan
@@ -44,7 +44,7 @@ last. Afterwards the answer to every question about the job is "unknown" (I10). 
   UUID.
 * Files of a ``completed`` job are never deleted: the job may have deleted what they replace (I7).
   Files of a job whose record cannot be read are not deleted either, because it may be such a job.
-* A live driver loses nothing that it was told to have. A readable record says ``aborting``,
+* A live driver loses nothing that was confirmed to it. A readable record says ``aborting``,
   ``reverting``, ``reverted`` or ``completed`` before anything is given up. An unreadable record is
   first replaced by a *claim*, if it is still the one that was looked at: from then on no swap wins,
   and every task finds that it is late. A record is deleted only after it was replaced by a claim,
@@ -426,8 +426,8 @@ class Ending:
         job = self._job()
         if job.terms.accept == "results":
             raise self._error(
-                "can be committed by its driver only: which attempts count was told to it in"
-                " messages, and what lies on the store may be cut short",
+                "can be committed by its driver only, which knows from messages which attempts"
+                " count: what lies on the store may be cut short",
                 self._remedy("abort", "if its driver is dead, abort and run it again"),
             )
         committer = MagicCommitter(self.runtime, job, self.options, BlockSource())
@@ -569,8 +569,8 @@ class Ending:
         return replace(recovery, did=did, unresolved=unresolved)
 
     def _absent(self, found: str, dry_run: bool) -> Recovery:
-        """The outcome without a record: "unknown", unless the marker tells (I10). A drawn id is the
-        job's UUID."""
+        """The outcome without a record: "unknown", unless the marker shows it (I10). A drawn id is
+        the job's UUID."""
         job = StartedJob(self.job_id, self.job_id, self.dest.url, USUAL_TERMS, False, "", False)
         ended, did = "", "there is no record of it; it may have ended, either way, or never been"
         if outcome.committed_by_marker(self.runtime, job):
@@ -609,7 +609,7 @@ class Ending:
         except JobExists as error:
             raise self._ours(error.message) from error
         except OutcomeUnknown as error:
-            again = "adopt it again; if its record is there by then, it is adopted"
+            again = "adopt it again; if its record is there then, it is adopted"
             limit = {DEAD_AFTER: self._settled}
             error.advice, error.remedies = "", (self._remedy("adopt", again, **limit),)
             raise
@@ -777,7 +777,7 @@ class GivingUp:
         uuids: the job's UUIDs: the tokens of its uploads and control objects carry them.
         others: of a job whose record cannot be read: the UUIDs of other jobs there, which are never
             ours, whatever an object says; the objects of its directory tell its own. None: its
-            record has told it.
+            record names it.
         adopted: whether objects without a token belong to the job too.
         undo: whether visible files are deleted.
         counts, named: what `GivenUp` counts, and what it names.
@@ -869,7 +869,7 @@ class GivingUp:
         return self.told(UNREADABLE, State.ABSENT, why=str(error))
 
     def refuse_young(self, why: str, dead_after: float) -> None:
-        """Raise `JobTooYoung` if something of the job changed lately and nothing else tells whether
+        """Raise `JobTooYoung` if something of the job changed lately and nothing else shows whether
         its driver lives. Not with ``dry_run``."""
         age = changed_ago(self.runtime, JobPaths(self.dest, self.job_id).directory)
         if not self.dry_run:
@@ -924,7 +924,7 @@ class GivingUp:
 
     def uploads(self) -> None:
         """End the job's uploads and go on after single failures; with ``dry_run``, only look at
-        them. Those of a listing come second: the sets have told the UUIDs by then."""
+        them. Those of a listing come second: the sets have named the UUIDs before."""
         runtime = self.runtime
         begin: Callable[..., requests.Steps[Any]] = looking if self.dry_run else to_remove
         for targets in (self._by_sets(), self._by_name()):

@@ -307,7 +307,7 @@ class PlanProgress:
 
 def progress_of(runtime: Runtime, dest: Destination, seen: register.Seen) -> PlanProgress:
     """Look for each upload of the plan: open, visible, or neither. A listing of the uploads is only
-    a hint: `upload_state` is asked for each one that it does not show. StoreError, FormatError: the
+    a hint: `upload_state` looks at each one that it does not show. StoreError, FormatError: the
     plan or a pendingset cannot be read, perhaps because the job has moved on; or the store does not
     answer."""
     assert seen.record.plan is not None
@@ -367,9 +367,9 @@ def inspect_one(runtime: Runtime, dest: Destination, directory: str, dead_after:
             return replace(found, **_by_record(runtime, dest, seen, dead_after))
         measured = measure(runtime, Listing(runtime, directory))
         kind: JobKind = "hadoop"
-        would = "nothing: it is Hadoop's; whoever knows that its JVM is dead may adopt it"
+        would = "nothing: it is Hadoop's; adopt it if you know that its JVM is dead"
         if measured.ours or with_token(runtime, directory):
-            kind, would = "litter", "nothing: its job is over; cleanup takes what it left"
+            kind, would = "litter", "nothing: its job is over; cleanup removes what it left"
         return replace(found, **measured.told(), kind=kind, would=would)
     except MagicError as error:
         with suppress(StoreError):
@@ -381,7 +381,7 @@ def inspect_one(runtime: Runtime, dest: Destination, directory: str, dead_after:
 def _by_record(
     runtime: Runtime, dest: Destination, seen: register.Seen, dead_after: float
 ) -> dict[str, Any]:
-    """What `FoundJob` tells of a job that has a record."""
+    """The fields of `FoundJob` for a job that has a record."""
     record, who, progress = seen.record, seen.record.decider, None
     job = StartedJob.attached(record, dest.url, "")
     measured = measure(runtime, Listing(runtime, *record.paths(dest).directories), job.owns)
@@ -512,7 +512,7 @@ def destination_of(key: str) -> str | None:
 
 def has_deeper(runtime: Runtime, dest: Destination) -> bool:
     """Whether a path has directories of data below it, in which a look at the path itself sees no
-    job. True also where `DEEPER_PAGES_MAX` pages do not tell. At most so many requests."""
+    job. True also where `DEEPER_PAGES_MAX` pages do not show it. At most that many requests."""
     for number, page in enumerate(runtime.store.list(dest.prefix, delimiter="/"), 1):
         below = (prefix[len(dest.prefix) : -1] for prefix in page.prefixes)
         if not all(map(paths.is_control_element, below)) or number > DEEPER_PAGES_MAX:

@@ -351,7 +351,7 @@ class Adoption(Told):
         job_id: the job's id, the name of its directory.
         dest: the destination's URL.
         uuid: drawn for the record; "" with ``dry_run``.
-        pendingsets: where the pendingsets are that a commit takes, below the destination.
+        pendingsets: where the pendingsets are that a commit accepts, below the destination.
         tasks: how many tasks have such a pendingset.
         passed_over: directories of older application attempts whose pendingsets will be aborted.
         passed_over_tasks: how many tasks these attempts had committed.

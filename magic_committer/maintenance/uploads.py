@@ -21,7 +21,7 @@ Ownership is read, never guessed (protocol.md, "Whose upload is it?"). Two thing
 * its key and id in a `.pending` or `.pendingset`, in a magic directory of such a directory. If a
   control object names a key outside its own destination, it does not count.
 
-A record tells whether its job is over: closed, or absent. **Uploads are listed first, then records
+A record shows whether its job is over: closed, or absent. **Uploads are listed first, then records
 are read, then uploads are listed again**: a job that was set up in between shows its record, and an
 upload that a job completed in between is not in the second listing. If a directory cannot be read,
 there may be a record in it: then nobody can tell, and that is an answer (None).
@@ -107,7 +107,7 @@ OwnerClass = Literal["live", "unknown", "over", "orphan", "hadoop", "foreign"]
 CLASSES: tuple[OwnerClass, ...] = get_args(OwnerClass)
 """The most protected first: if two things are known about an upload, the first one holds."""
 OLD_SECONDS = 7 * 86_400.0
-"""From this age on an upload of another program is called old: operators are told of it."""
+"""From this age on an upload of another program is called old: reports name it."""
 FINISHED_BY_RECOVERY = frozenset({State.COMMITTING, State.COMPLETED, State.REVERTING})
 """States of a dead job whose uploads are completed, or undone with their objects: `recover` does
 it."""
@@ -126,7 +126,7 @@ class FoundUpload:
         key, upload_id: of the upload.
         owner_class: ``"live"``: of a live job of ours. ``"over"``: of one that has ended or is
             dead. ``"orphan"``: of one without a record. ``"hadoop"``: a control object of Hadoop
-            names it. ``"foreign"``: nothing names its owner. ``"unknown"``: it cannot be told.
+            names it. ``"foreign"``: nothing names its owner. ``"unknown"``: nobody can know it.
         job, uuid, job_state: the job that owns it; the state is its record's, ``absent`` without
             one.
         dest: the prefix of that job's destination.
@@ -223,7 +223,7 @@ def _protected(found: FoundUpload, foreign: bool, hadoop: bool) -> str:
         case "live":
             return f"its job is {found.job_state}"
         case "unknown":
-            return "it cannot be told whose it is"
+            return "its owner is unknown"
         case "over" if found.job_state in FINISHED_BY_RECOVERY:
             return f"its job is {found.job_state}, recover that job"
         case "hadoop" if not hadoop:
@@ -231,7 +231,7 @@ def _protected(found: FoundUpload, foreign: bool, hadoop: bool) -> str:
         case "foreign" if found.near:
             return found.note
         case "foreign" if not foreign:
-            return "nothing tells whose it is"
+            return "nothing names its owner"
     return ""
 
 
@@ -266,7 +266,7 @@ class Filters:
 
     @property
     def old_from(self) -> float:
-        """The age in seconds from which uploads of other programs are told of."""
+        """The age in seconds from which uploads of other programs are reported."""
         return max(self.older_than or 0.0, OLD_SECONDS)
 
 
@@ -325,7 +325,7 @@ class Places:
             place = self.known[prefix] = Place()
             if isinstance(listed, MagicError):
                 where = url_of(runtime.store.bucket, prefix)
-                place.problems.append(f"the jobs under {where} cannot be told: {listed}")
+                place.problems.append(f"the jobs under {where} are unknown: {listed}")
             else:
                 place.directories = {directory: JobDirectory() for directory in listed}
         ours = (
@@ -337,7 +337,7 @@ class Places:
         for (place, directory), seen in each(runtime, self._read, ours, self._in_flight):
             if isinstance(seen, MagicError):
                 place.directories[directory].unknown = True
-                place.problems.append(f"the job of {directory} cannot be told: {seen}")
+                place.problems.append(f"the job of {directory} is unknown: {seen}")
             elif seen is not None:
                 place.records[seen.record.uuid] = place.directories[directory].record = seen
 
@@ -412,7 +412,7 @@ def _digest(name: str) -> bytes:
 
 
 _verdict = partial(FoundUpload, "", "")
-"""What the owner of an upload tells about it: an upload without a name."""
+"""The verdict by an upload's owner: an upload without a name."""
 
 
 class OpenUploads:
@@ -497,7 +497,7 @@ class OpenUploads:
         try:
             how = hides_uploads(self.runtime, self.dest.prefix, ask)
         except StoreError as error:
-            what = f"whether the store shows all open uploads under {self.dest.url} cannot be told"
+            what = f"whether the store shows all open uploads under {self.dest.url} is unknown"
             raise error.ending(what) from error
         return how and (
             f"uploads may be open under {self.dest.url} that cannot be seen: the store {how}. Only"
@@ -769,7 +769,7 @@ class Sums:
             self.old.setdefault(upload.owner_class, Sum()).add(upload)
 
     def adding(self, uploads: Iterable[FoundUpload]) -> Iterator[FoundUpload]:
-        """Count each of some uploads when it is asked for."""
+        """Yield each of some uploads, counted."""
         for upload in uploads:
             self.add(upload)
             yield upload
@@ -866,7 +866,7 @@ class Clearing:
         if (foreign or hadoop) and older_than is None:
             raise OptionError(
                 "uploads of other programs and of Hadoop are aborted from an age only: nothing else"
-                " tells that they leak",
+                " shows that they leak",
                 hint="Give older_than (--older-than 7d)",
             )
         self._limit = LEFTOVER_AFTER_SECONDS if older_than is None else older_than
@@ -1069,7 +1069,7 @@ class Clearing:
             by_us = aborted and look.state is not UploadState.VISIBLE
             ours = by_us or (job is not None and job.ours)
             return Cleared(found, "aborted" if ours else "gone")
-        return Cleared(found, "left", f"no listing shows it, and no more can be told: {look.error}")
+        return Cleared(found, "left", f"no listing shows it, and no more is known: {look.error}")
 
     def _was_adopted(self, found: FoundUpload) -> bool:
         """Whether the job of one of Hadoop's uploads now has a record that is not closed."""

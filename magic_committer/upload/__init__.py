@@ -24,7 +24,7 @@ Invariants:
 * ``on_close`` is called only for ``pending``, once, after every byte was stored. Python calls
   ``close()`` on a file that is dropped, and when an exception leaves ``with``; here both abort.
   (A wrapper inside the block, such as ``zipfile``, closes the file as the exception passes: then
-  the end of the block takes the pending out of its attempt again.)
+  the end of the block removes the pending from its attempt again.)
 * For ``failed`` and ``aborted`` the upload is aborted, or the log says that it could not be. A
   failure shows at the next call and at `close`; it is never forgotten.
 * Memory of a stream is at most ``part size * (parts_in_flight + 2)``: the parts in flight, the

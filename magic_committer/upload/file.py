@@ -86,7 +86,7 @@ class TaskFile(io.BufferedIOBase, BinaryIO):
     Attributes:
         pid: the process that opened it.
         name: the URL of the future file.
-        take_back: takes the closed file out of its attempt again.
+        take_back: removes the closed file from its attempt again.
     """
 
     mode = "wb"

@@ -56,7 +56,7 @@ def jobs() -> list[FoundJob]:
         FoundJob(HOSTILE[0], dest, "unreadable", age=DAY, problem=f"_job.json: {HOSTILE[1]}",
                  would="nothing: it cannot be read"),
         FoundJob("2026-10-30", dest, "litter", age=22 * DAY, objects=4,
-                 would="nothing: its job is over; cleanup takes what it left"),
+                 would="nothing: its job is over; cleanup removes what it left"),
     ]  # fmt: skip
 
 

@@ -115,7 +115,7 @@ def test_who_may_not_ask_is_told_what_is_needed(
     forbid(server, "create_upload", words="s3:PutObject is not allowed")
     ran = command(*words.split())
     assert ran.code == code
-    assert "whether the store shows all open uploads under s3://bucket/t/ cannot be told" in ran.err
+    assert "whether the store shows all open uploads under s3://bucket/t/ is unknown" in ran.err
     assert "s3:PutObject" in ran.err
 
 

@@ -148,9 +148,9 @@ class Attempts:
             self._patience.answered(self._call.verb)
 
     def _wait_after(self, error: Failure, region: str) -> float | None:
-        """The seconds to wait after a failure, before the next try; None: there is none. Who is
-        told where the bucket is asks there, once, at once: the try has done nothing, and is not
-        counted. ``region``: the one that was asked."""
+        """The seconds to wait after a failure, before the next try; None: there is none. If the
+        answer names the bucket's place, ask there, once, at once: the try has done nothing, and is
+        not counted. ``region``: the one that was asked."""
         if isinstance(error, Refused) and not self._moved and self._way.moves(error, region):
             self._moved = True
             self._count -= 1

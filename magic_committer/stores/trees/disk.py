@@ -65,7 +65,7 @@ class LocalTree:
         if not hasattr(os, "setxattr"):
             raise NotSupported(
                 f"{self.url}: Python sets extended attributes on Linux only, and without them a"
-                " job's files cannot be told from others'",
+                " job cannot recognise its own files",
                 code="NoAttributes",
                 hint="Write to S3, or for a try to magic_committer.testing.memory_store()",
             )
