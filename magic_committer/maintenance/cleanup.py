@@ -5,8 +5,8 @@ record; every delete removes only what was looked at; every aborted upload belon
 over.
 
 Ownership is read, never guessed: an upload's as in `magic_committer.maintenance.uploads`, by its
-name or by a `.pending` or `.pendingset` with our token; a control object's by the token in its
-metadata. If the record that would tell cannot be looked for, the upload stays.
+name, its mark, or a `.pending` or `.pendingset` with our token; a control object's by the token in
+its metadata. If the record that would tell cannot be looked for, the upload stays.
 
 Where no listing shows what is open (docs/stores.md), a cleanup says so and gives no all-clear.
 
@@ -290,7 +290,7 @@ class Cleaning:
         return ends.count(Removal.ABORTED), Removal.LEFT in ends
 
     def _abort_named(self, survey: OpenUploads) -> None:
-        """Abort old uploads whose names tell a job that is over."""
+        """Abort old uploads whose names, or marks, tell a job that is over."""
 
         def doomed() -> Iterator[ReadyUpload]:
             for found in chain.from_iterable(survey._pages()):

@@ -17,7 +17,8 @@ for limits: some stores give the time of the last part, or none, or 2010 (docs/s
 
 Ownership is read, never guessed (protocol.md, "Whose upload is it?"). Two things tell it:
 
-* the UUID in the upload's name. Its job's record may be in any directory at or above the upload;
+* the UUID in the upload's name; on a file system, where a listing shows its mark, that in its
+  token. Its job's record may be in any directory at or above the upload;
 * its key and id in a `.pending` or `.pendingset`, in a magic directory of such a directory. If a
   control object names a key outside its own destination, it does not count.
 
@@ -97,7 +98,7 @@ from magic_committer.maintenance.reports import (
 )
 from magic_committer.options import Options
 from magic_committer.protocol.plan import KeySet
-from magic_committer.protocol.record import JOB_METADATA, State
+from magic_committer.protocol.record import JOB_METADATA, TOKEN_METADATA, State
 from magic_committer.runtime.components import Progress, Runtime
 from magic_committer.runtime.threads import patient
 from magic_committer.stores.base import FindUpload, ObjectInfo, UploadInfo, UploadPage
@@ -436,8 +437,8 @@ class OpenUploads:
         by_name: bool = False,
     ) -> None:
         """List the uploads, and read who owns them. NotSupported: the store has no such listing.
-        ``by_name``: only their names and the records tell owners, no control object is read: what
-        has no job's name is ``foreign``, a running job is ``live``."""
+        ``by_name``: only their names, or marks, and the records tell owners, no control object is
+        read: what has no job's name is ``foreign``, a running job is ``live``."""
         self.runtime, self.dest, self.filters = runtime, dest, filters or Filters()
         self.sizes, self.options = sizes, options or Options()
         self.in_flight, self.dead_after = self.options.commit_threads, dead_after
@@ -453,7 +454,7 @@ class OpenUploads:
                 )
                 for upload in page.uploads:
                     self._first.add(upload_name(upload.key, upload.upload_id))
-                    if not by_name or owner_of(upload.key, upload.upload_id):
+                    if not by_name or _owner(upload):
                         directories.add(directory_of(upload.key))
                 runtime.progress(Progress("list", len(self._first), None, "uploads"))
         self.places = Places(runtime, self.in_flight)
@@ -626,7 +627,7 @@ class OpenUploads:
         """The verdict that protects the upload most, of all who know whose it is."""
         directory = directory_of(upload.key)
         told = {one.uuid: one.job for one in named if one.uuid}
-        if in_name := owner_of(upload.key, upload.upload_id):
+        if in_name := _owner(upload):
             told.setdefault(in_name, "")
         verdicts = [self._of_job(directory, uuid, job) for uuid, job in told.items()]
         verdicts += [self._of_hadoop(one) for one in named if not one.uuid]
@@ -698,6 +699,12 @@ class OpenUploads:
             return age
         # Adopted from Hadoop 3.3: all jobs share a directory.
         return min(age, there.get(f"{dest.prefix}{MAGIC}/", JobDirectory()).age)
+
+
+def _owner(upload: UploadInfo) -> str | None:
+    """The UUID of the job that an upload is of, as its listing tells: by its mark, or its name."""
+    token: str = (upload.metadata or {}).get(TOKEN_METADATA, "")
+    return token.partition(".")[0] or owner_of(upload.key, upload.upload_id)
 
 
 def _rank(verdict: FoundUpload) -> tuple[int, bool]:

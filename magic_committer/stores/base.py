@@ -187,7 +187,7 @@ class Part(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class UploadInfo:
     """An open upload as a listing shows it. ``initiated`` is None if the store leaves it out; never
-    decide ownership by it (stores.md)."""
+    decide ownership by it (stores.md). ``metadata``: the user's; None: not shown, as by S3."""
 
     key: str
     upload_id: str
@@ -195,6 +195,7 @@ class UploadInfo:
     storage_class: str = ""
     owner: str = ""
     initiator: str = ""
+    metadata: Mapping[str, str] | None = field(default=None, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

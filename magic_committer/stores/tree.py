@@ -459,7 +459,7 @@ class TreeStore:
                 if not isinstance(key := mark.get("k"), str):
                     self._remove_stale(entry, "")
                 elif key.startswith(prefix) and not self._is_visible(key, entry):
-                    yield UploadInfo(key, upload_id, mark.get("t"))
+                    yield UploadInfo(key, upload_id, mark.get("t"), metadata=_metadata_in(mark))
 
     def _remove_stale(self, entry: TreeEntry, owner: str) -> None:
         """Remove what a process that died a day ago has left, and its owner has not."""
@@ -1117,9 +1117,7 @@ class TreeStore:
             ) from error
 
     def _info(self, key: str, seen: TreeEntry, mark: Mapping[str, Any] | None = None) -> ObjectInfo:
-        metadata = mark.get("m", {}) if mark is not None else None
-        if not isinstance(metadata, dict | None):
-            metadata = {}
+        metadata = _metadata_in(mark) if mark is not None else None
         etag = f'"{seen.etag}"'
         return ObjectInfo(key, seen.size, etag, seen.modified, self._clock.now(), metadata)
 
@@ -1196,6 +1194,11 @@ def _metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
             code="MetadataTooLarge" if text.isascii() else "InvalidArgument",
         )
     return kept
+
+
+def _metadata_in(mark: Mapping[str, Any]) -> dict[str, str]:
+    """The user's metadata; others may write marks as well."""
+    return kept if isinstance(kept := mark.get("m"), dict) else {}
 
 
 def _part(row: Row) -> Part:

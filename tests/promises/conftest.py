@@ -28,6 +28,7 @@ S3_ALONE = {
     "test_a_job_of_results_needs_no_metadata_of_a_set": _CONTENT,
     "test_a_replace_below_that_is_decided_is_in_the_way": "a tree has no empty element",
     "test_litter_goes_by_its_token_with_the_uploads_that_it_names": "opens an upload again",
+    "test_a_record_that_is_there_again_keeps_its_jobs_objects": "a disk's uploads show their job",
     "test_an_encrypted_part_that_changed_its_etag_still_completes": "encryption",
     "test_what_an_adopted_job_of_hadoop_left_is_not_told": _ADDED,
     "test_of_one_second_the_uuids_tell": "a tree's times are finer: none of them are the same",

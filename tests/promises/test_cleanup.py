@@ -31,6 +31,7 @@ from tests.promises.hands import (
     job_of,
     killed,
     noted,
+    open_ids,
     raises,
     raising,
     record_of,
@@ -41,7 +42,7 @@ from tests.promises.hands import (
 )
 from tests.promises.machine import DAY, ENDS, FILES, READS, STATES, YOUNG, Machine, deaths
 from tests.promises.situations import contents
-from tests.tree_bucket import jobs_of_renames
+from tests.tree_bucket import jobs_of_renames, tree_bucket
 
 
 @pytest.mark.parametrize("hidden", [False, True])
@@ -157,6 +158,29 @@ def test_uploads_of_jobs_that_are_over_go_by_name_when_they_are_old(machine: Mac
     _same_without_doing(s3)
     assert mc.cleanup(DEST).uploads_aborted == 2
     assert remains(s3)[:2] == ({"t/a.csv": b"1"}, [])
+
+
+def test_an_upload_on_a_disk_is_known_by_its_mark_whatever_its_name(tmp_path: Path) -> None:
+    """I4, I6: it goes as one with a job's name does: when it is old, and its job is over."""
+    clock = PatientClock()
+    with tree_bucket(tmp_path, "bucket", clock=clock) as store:
+        others = store.start_upload("t/others.csv")
+        closed, gone, live = (mc.start(DEST, job_id=name) for name in ("closed", "gone", "live"))
+        for job in (closed, gone, live):
+            killed(job, "1", f"{job.id}.csv")
+        gone.abort()
+        store.delete_object(record_of(gone))
+        assert closed.abort().unattributed == 4
+        assert mc.cleanup(DEST).uploads_left == 2
+        clock.ahead += 2 * YOUNG
+        assert mc.cleanup(DEST, dry_run=True).uploads_aborted == 2
+        report = mc.cleanup(DEST)
+        assert (report.uploads_aborted, report.uploads_left) == (2, 0)
+        assert [one.key for one in store.open_uploads()] == ["t/live.csv", "t/others.csv"]
+        clock.ahead += 8 * DAY
+        assert mc.cleanup(DEST).uploads_nameless == 1  # and the live one's job is dead by now
+        assert mc.cleanup(DEST).uploads_aborted == 1
+        assert open_ids(store) == {others}
 
 
 def test_an_upload_without_an_age_is_left(machine: Machine) -> None:

@@ -185,6 +185,28 @@ def test_what_stands_around_a_document_does_not_matter(reply: Reply) -> None:
     assert told("ListParts", reply)["Part"] == wanted
 
 
+IN_KEYS = {
+    "&#x1;": "\x01", "&#x0001F;": "\x1f", "&#11;": "\v", "\0\x0e": "\0\x0e", "\ufffe": "\ufffe",
+    "&#65535;": "\uffff", "\x01%25 +": "\x01%25 +", "\x01&#37;&#x26;lt;&lt;": "\x01%&lt;<",
+    "\x01é🙂&#128578;&#x1F642;": "\x01é🙂🙂🙂",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("written", IN_KEYS)
+def test_a_key_with_characters_that_xml_does_not_hold_is_read(written: str) -> None:
+    """As S3 writes it, by numbers, or as it is: the key of one upload makes no listing unreadable,
+    nor an error that names it. What is cut or has no such character stays none."""
+    inside = f"<Upload>{UPLOAD.replace('>k<', f'>a{written}b<')}</Upload>"
+    listed = told("ListMultipartUploads", document("ListMultipartUploads", inside))
+    assert listed["Upload"] == [{"Key": f"a{IN_KEYS[written]}b", "UploadId": "u"}]
+    gone = Reply(404, NO_UPLOAD.replace("</Error>", f"<Key>{written}</Key></Error>"))
+    assert told("ListParts", gone).code == "NoSuchUpload"
+    for bad in ("&#xD800;", "&#1114112;", f"&#{'9' * 5000};", "&nbsp;", "<", "<\1/>", "</Key>"):
+        inside = f"<Upload>{UPLOAD.replace('>k<', f'>{written}{bad}<')}</Upload>"
+        failure = told("ListMultipartUploads", document("ListMultipartUploads", inside))
+        assert cause(failure) is Cause.UNREADABLE, bad
+
+
 def test_what_is_read_without_a_parser_is_what_a_parser_reads() -> None:
     """However a document is cut, doubled or mixed up: the same names and texts, or the parser reads
     it."""

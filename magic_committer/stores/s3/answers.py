@@ -17,6 +17,10 @@ taken effect.**
   must have its zone.
 * An error document with status 200 counts as a 500, as in the SDK (S3 API, Complete).
 
+A key may have characters that XML does not hold, and S3 writes them all the same: such a document
+is read. Otherwise anybody's upload would stop all listings of its prefix. No listing of uploads is
+asked for with ``encoding-type=url``: Ceph RGW then encodes keys and does not say so.
+
 Both ways to the store read their answers here.
 """
 
@@ -24,13 +28,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, NamedTuple
-from urllib.parse import unquote_plus
+from urllib.parse import quote, unquote, unquote_plus
 from xml.etree import ElementTree
 
 from magic_committer.stores.s3.http import Answer, Cause, Failure, NoAnswer, Sent
@@ -118,6 +123,10 @@ _FLAT = re.compile(
 _PAIR = re.compile(r"<(\w+)>([^<]*)</")
 """A document of texts alone, in plain ASCII but for the quotes of ETags, as the answers to Create
 and Complete are. It is read without a parser, which takes thrice the time."""
+_NOT_XML = re.compile(
+    rb"&#(?:x([0-9a-fA-F]+)|([0-9]+));|[\0-\x08\x0b\x0c\x0e-\x1f%]|\xef\xbf[\xbe\xbf]"
+)
+"""What XML does not hold, as it is or by its number; and the sign that begins `_in_percent`."""
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _ZONE = re.compile(r"(?:GMT|UTC|Z|[+-]\d\d:?\d\d)$")
 
@@ -307,13 +316,28 @@ def _root(body: bytes) -> ElementTree.Element | None:
         return made
     if not _BEGINNING.match(body):
         return None
+    with suppress(ElementTree.ParseError):
+        return _parsed(body)
+    with suppress(ElementTree.ParseError, ValueError, OverflowError):
+        root = _parsed(_NOT_XML.sub(_in_percent, body))
+        for one in root.iter():
+            one.text = unquote(one.text or "")
+        return root
+    return None
+
+
+def _parsed(body: bytes) -> ElementTree.Element:
     parser = ElementTree.XMLParser(encoding="utf-8")  # as the SDK: whatever the document says
-    try:
-        parser.feed(body.strip())
-        root: ElementTree.Element = parser.close()
-    except ElementTree.ParseError:
-        return None
+    parser.feed(body.strip())
+    root: ElementTree.Element = parser.close()
     return root
+
+
+def _in_percent(found: re.Match[bytes]) -> bytes:
+    """A character of an answer as URLs have it. Raises `ValueError`: there is no such one."""
+    in_hex, in_tens = found.groups()
+    number = in_hex or in_tens
+    return quote(chr(int(number, 16 if in_hex else 10)) if number else found[0]).encode()
 
 
 def _name(element: ElementTree.Element | None) -> str:
