@@ -702,7 +702,7 @@ class OpenUploads:
 
 
 def _owner(upload: UploadInfo) -> str | None:
-    """The UUID of the job that an upload is of, as its listing tells: by its mark, or its name."""
+    """The UUID of the job that an upload is of, from a listing: by its mark, or its name."""
     token: str = (upload.metadata or {}).get(TOKEN_METADATA, "")
     return token.partition(".")[0] or owner_of(upload.key, upload.upload_id)
 
