@@ -18,8 +18,8 @@ taken effect.**
 * An error document with status 200 counts as a 500, as in the SDK (S3 API, Complete).
 
 A key may have characters that XML does not hold, and S3 writes them all the same: such a document
-is read. Otherwise anybody's upload would stop all listings of its prefix. No listing of uploads is
-asked for with ``encoding-type=url``: Ceph RGW then encodes keys and does not say so.
+is read. Otherwise anybody's upload would stop all listings of its prefix. We list no uploads
+with ``encoding-type=url``: Ceph RGW then encodes keys and does not say so.
 
 Both ways to the store read their answers here.
 """
