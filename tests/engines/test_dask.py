@@ -127,7 +127,12 @@ def test_the_recipe_of_its_page(memory_s3: MemoryStore) -> None:
 
 
 NO_WORKERS = "distributed.scheduler.no-workers-timeout"
-PATIENT = {NO_WORKERS: "300s", "distributed.comm.timeouts.connect": "300s"}
+PATIENT = {
+    NO_WORKERS: "300s",
+    "distributed.comm.timeouts.connect": "300s",
+    # Else a worker's nanny is closed for good if the worker is away 15 s after a death of it.
+    "distributed.deploy.lost-worker-timeout": "300s",
+}
 
 
 @pytest.fixture(scope="module")
