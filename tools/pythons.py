@@ -36,7 +36,9 @@ SUITES = {"3.13": "trixie", "3.14": "forky"}
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 LOWEST = "lowest"
 FOLDERS = ("unit", "contract", "promises", "process")
-PACKAGES = frozenset(("awscrt", "flask", "flask-cors", "greenlet", "hypothesis", "moto", "pytest"))
+PACKAGES = frozenset(
+    ("awscrt", "flask", "flask-cors", "fsspec", "greenlet", "hypothesis", "moto", "pytest")
+)
 """Of the packages for development, those that these tests need."""
 CHECKOUT = "/checkout"
 """Where a chroot has this checkout."""
