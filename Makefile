@@ -8,7 +8,7 @@ BIN := .venv/bin
 export MAKE_PID := $(shell echo $$PPID)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test nightly check bench docs simulate search compare mutants servers trees interop soak pythons sparks venv dist format clean
+.PHONY: help demo quick test nightly check bench docs simulate search compare mutants servers trees interop soak pythons apart venv dist format clean
 
 help:  ## Show this list
 	@echo "make TARGET [PYTHON=python3.12]"
@@ -25,7 +25,6 @@ test: venv  ## Run the tests that hold the rules, and a minute of schedules (six
 	@$(BIN)/python -m tools.suites test
 
 nightly: venv  ## Run every suite, whole: of what CI tries a sample, all (some hours)
-	@$(PYTHON) -m tools.venv engines
 	@$(BIN)/python -m tools.suites nightly
 
 check: venv  ## Lint, formatting, types and the house rules
@@ -69,8 +68,8 @@ soak: venv  ## Mixed jobs on versitygw, with drivers, workers and the server kil
 pythons: venv  ## Run unit, contract, promise and process tests on Python 3.11 to 3.14, and on the lowest dependencies: ONLY=3.14
 	@$(BIN)/python -m tools.lifeline $(BIN)/python -m tools.pythons $(ONLY)
 
-sparks: venv  ## Run a short file of tests on Spark 3.5, 4.0, 4.1 and 4.3, each in its own environment: ONLY=3.5
-	@$(BIN)/python -m tools.lifeline $(BIN)/python -m tools.sparks $(ONLY)
+apart: venv  ## Run what needs its own environment: four Sparks, recipes' libraries (6 GB), Airflow: ONLY=recipes
+	@$(BIN)/python -m tools.lifeline $(BIN)/python -m tools.apart $(ONLY)
 
 venv:  ## Make .venv with all that tests and checks need
 	@$(PYTHON) -m tools.venv test

@@ -36,7 +36,9 @@ SUITES = {"3.13": "trixie", "3.14": "forky"}
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 LOWEST = "lowest"
 FOLDERS = ("unit", "contract", "promises", "process")
-PACKAGES = frozenset(("awscrt", "flask", "flask-cors", "greenlet", "hypothesis", "moto", "pytest"))
+PACKAGES = frozenset(
+    ("awscrt", "flask", "flask-cors", "fsspec", "greenlet", "hypothesis", "moto", "pytest")
+)
 """Of the packages for development, those that these tests need."""
 CHECKOUT = "/checkout"
 """Where a chroot has this checkout."""
@@ -136,15 +138,15 @@ def _mirror() -> str:
 # What is installed --------------------------------------------------------------------------------
 
 
-def requirements(lowest: bool = False) -> list[str]:
-    """What the library and these tests need; of the library's own the lowest versions that
-    pyproject.toml allows, where that is asked for."""
+def requirements(lowest: bool = False, extras: Sequence[str] = ()) -> list[str]:
+    """What the library, some extras and these tests need; of all but the tests' the lowest versions
+    that pyproject.toml allows, where that is asked for."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    own = [_at_least(one) if lowest else one for one in project["project"]["dependencies"]]
-    offered = [
-        *project["dependency-groups"]["dev"],
-        *project["project"]["optional-dependencies"]["demo"],
-    ]
+    offers = project["project"]["optional-dependencies"]
+    more = {one for extra in extras for one in offers[extra] if "magic-committer" not in one}
+    own = [*project["project"]["dependencies"], *sorted(more)]
+    own = [_at_least(one) for one in own] if lowest else own
+    offered = [*project["dependency-groups"]["dev"], *offers["demo"]]
     tests = {one for one in offered if _name(one) in PACKAGES}
     missing = PACKAGES - {_name(one) for one in tests}
     assert not missing, f"pyproject.toml names no {missing}"

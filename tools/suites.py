@@ -66,8 +66,8 @@ HADOOP = (sys.executable, "-m", "tests.interop.jars")
 TREES = (sys.executable, "-m", "tests.real_trees", "--get")
 """Fetches a real HDFS and OpenSSH's server, where they are not there yet and may be."""
 
-SPARKS = (sys.executable, "-m", "tools.sparks", "3.5")
-"""The lowest release of Spark, in an environment of its own; `make sparks` runs the others, too."""
+APART = (sys.executable, "-m", "tools.apart")
+"""What needs an environment of its own: in CI the lowest release of Spark. At night all."""
 
 SOAK = (sys.executable, "-m", "tests.chaos", "soak", "--seed", "1", "--minutes")
 """Jobs under kills, a minute of them; `make soak MINUTES=60` is the same for longer."""
@@ -130,7 +130,7 @@ SUITES = (
     Suite("schedules", 65, commands=((*SCHEDULES, "--seconds", "60"),)),
     Suite("spark", 160, ("spark",), slow=True, share=0.6),
     Suite("faces", 200, ("spark_faces",), slow=True, share=0.5),
-    Suite("sparks", 90, commands=(SPARKS,), slow=True),
+    Suite("apart", 90, commands=((*APART, "spark-3.5"),), slow=True),
     Suite("cluster", 190, ("cluster",), slow=True, share=0.35),
     Suite("scale", 130, ("scale",), slow=True),
     Suite("simulation", 120, ("simulation",), slow=True, spread="files"),
@@ -155,6 +155,7 @@ SUITES = (
 WHOLE = {
     "schedules": ((*SCHEDULES, "--seconds", "1800"),),
     "mutants": (MUTANTS,),
+    "apart": (APART,),
     "soak": ((*SOAK, "20"),),
 }
 """What a suite runs at night in the place of its command."""

@@ -1,6 +1,6 @@
 """Make `.venv`, add to it, or repair it: whatever it takes until it holds what a profile needs.
 
-    python3 -m tools.venv demo | test | bench | docs | engines | peers
+    python3 -m tools.venv demo | test | bench | docs | peers
 
 One `.venv` serves all profiles: the first `make demo` installs little, `make test` adds to it. Only
 what `make bench` measures us against has an environment of its own, `.venv-bench`: others' versions
@@ -49,7 +49,6 @@ PROFILES: dict[str, tuple[list[str], list[str]]] = {
     "test": (["demo", "crt"], ["dev", "docs", "trees"]),
     "bench": (["crt"], []),
     "docs": ([], ["docs"]),
-    "engines": (["ray", "dask"], []),
     "peers": ([], ["bench"]),
 }
 """Profile: extras and dependency groups of pyproject.toml."""

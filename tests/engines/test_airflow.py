@@ -8,17 +8,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.engines.seen import Bucket
+from tests.nightly import library
 
-if find_spec("airflow") is None:
-    pytest.skip("Airflow is not installed: apache-airflow>=3", allow_module_level=True)
-
+library("airflow", "airflow")
 ROOT = Path(__file__).resolve().parents[2]
 DAYS = ["day=2026-11-21/sales.csv", "day=2026-11-22/sales.csv"]
 PARTS = ("write_part 2026-11-21", "write_part 2026-11-22")

@@ -16,9 +16,10 @@ import pytest
 import magic_committer as mc
 from magic_committer.testing import MemoryStore
 from tests.engines.seen import Bucket, die, killed_once, until_open
+from tests.nightly import library
 
-dask = pytest.importorskip("dask", reason="Dask is not installed: magic-committer[dask]")
-dd = pytest.importorskip("dask.dataframe", reason="dask[dataframe] is not installed")
+dask = library("dask")
+dd = library("dask.dataframe")
 
 from magic_committer.engines.dask import to_parquet, write_delayed  # noqa: E402
 
@@ -127,13 +128,18 @@ def test_the_recipe_of_its_page(memory_s3: MemoryStore) -> None:
 
 
 NO_WORKERS = "distributed.scheduler.no-workers-timeout"
-PATIENT = {NO_WORKERS: "300s", "distributed.comm.timeouts.connect": "300s"}
+PATIENT = {
+    NO_WORKERS: "300s",
+    "distributed.comm.timeouts.connect": "300s",
+    # Else a worker's nanny is closed for good if the worker is away 15 s after a death of it.
+    "distributed.deploy.lost-worker-timeout": "300s",
+}
 
 
 @pytest.fixture(scope="module")
 def cluster(server: Bucket) -> Iterator[Bucket]:
     """Two worker processes, and the bucket that they write to."""
-    distributed = pytest.importorskip("distributed", reason="distributed is not installed")
+    distributed = library("distributed")
     with (
         dask.config.set(PATIENT),
         distributed.LocalCluster(
@@ -146,7 +152,7 @@ def cluster(server: Bucket) -> Iterator[Bucket]:
 
 def test_a_call_that_no_worker_is_left_for_ends(memory_s3: MemoryStore) -> None:
     """As soon as Dask gives it up: the job is aborted."""
-    distributed = pytest.importorskip("distributed", reason="distributed is not installed")
+    distributed = library("distributed")
     with (
         dask.config.set({NO_WORKERS: "1s"}),
         distributed.LocalCluster(n_workers=0, processes=False, dashboard_address=None) as none,

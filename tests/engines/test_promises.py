@@ -20,6 +20,7 @@ from magic_committer.errors import PermissionDenied
 from magic_committer.job import Job, Task
 from magic_committer.runtime.components import no_progress
 from magic_committer.testing import MemoryStore
+from tests.nightly import library
 from tests.promises.hands import DEST, At, raising, refusing, visible
 
 pytestmark = pytest.mark.filterwarnings("default")  # Ray's own
@@ -52,18 +53,18 @@ def executors(fn: Write, items: Sequence[Any], tries: int = 1, **terms: Any) -> 
 
 def dask(fn: Write, items: Sequence[Any], tries: int = 1, **terms: Any) -> object:
     """Dask's own scheduler of the caller's thread."""
-    library = pytest.importorskip("dask")
+    own = library("dask")
     from magic_committer.engines.dask import write_delayed
 
     def scheduler(graph: Any, keys: Any, **_: Any) -> Any:
-        return [library.get(graph, keys) for _ in range(tries)][-1]
+        return [own.get(graph, keys) for _ in range(tries)][-1]
 
     return write_delayed(items, DEST, fn, compute={"scheduler": scheduler}, **terms)
 
 
 def ray(fn: Write, items: Sequence[Any], tries: int = 1, **terms: Any) -> object:
     """Ray's calls of a sink, in their order."""
-    pytest.importorskip("ray.data")
+    library("ray.data")
     import pyarrow
 
     from magic_committer.engines.ray import MagicDatasink, write_datasink

@@ -21,8 +21,9 @@ import magic_committer as mc
 from magic_committer.stores.memory import Request
 from magic_committer.testing import MemoryStore
 from tests.engines.seen import PATIENCE_SECONDS, Bucket, die, killed_once, until_open
+from tests.nightly import library
 
-ray = pytest.importorskip("ray.data", reason="Ray is not installed: magic-committer[ray]")
+ray = library("ray.data")
 
 from magic_committer.engines.ray import MagicDatasink, write_datasink  # noqa: E402
 

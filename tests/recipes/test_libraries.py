@@ -1,8 +1,5 @@
-"""Recipes with libraries that `make test` does not install (the dependency group ``recipes``): each
-writes what its page says, and publishes nothing when it fails half-way.
-
-    pip install --group recipes; python -m pytest tests/recipes/test_libraries.py
-"""
+"""Recipes with libraries that `make apart ONLY=recipes` installs: each writes what its page says,
+and publishes nothing when it fails half-way."""
 
 from __future__ import annotations
 
@@ -27,6 +24,7 @@ import magic_committer as mc
 from magic_committer.testing import MemoryStore
 from tests.destinations import InBucket, There
 from tests.engines.seen import Bucket, killed_once
+from tests.nightly import library
 from tests.promises.hands import raising
 from tests.servers import moto_in_the_environment, outside
 from tests.servers import moto_options as way
@@ -44,8 +42,8 @@ def server() -> Iterator[Bucket]:
 
 def recipe(name: str, *needs: str) -> ModuleType:
     """A recipe, if its libraries are installed."""
-    for library in needs:
-        pytest.importorskip(library)
+    for need in needs:
+        library(need)
     return import_module(f"examples.recipes.{name}")
 
 

@@ -1,8 +1,5 @@
-"""Recipes for Prefect, Dagster, Kedro and dlt, where they are installed: two steps with JSON
-between them, and the first answer of a step may be lost.
-
-    pip install prefect dagster kedro dlt; python -m pytest tests/recipes/test_orchestrators.py
-"""
+"""Recipes for Prefect, Dagster, Kedro and dlt, which `make apart ONLY=recipes` installs: two steps
+with JSON between them, and the first answer of a step may be lost."""
 
 from __future__ import annotations
 
@@ -19,6 +16,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.testing import MemoryStore
+from tests.nightly import library
 from tests.promises.hands import At
 
 TABLE = "s3://bucket/sales"
@@ -33,12 +31,12 @@ def recipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ModuleType
     monkeypatch.syspath_prepend(str(folder))
     before = set(sys.modules)
 
-    def imported(library: str, *, lost: bool = False) -> ModuleType:
-        pytest.importorskip(library)
+    def imported(name: str, *, lost: bool = False) -> ModuleType:
+        library(name)
         steps = import_module("airflow_steps")
-        for name in ("start", "write_part", "commit"):
-            monkeypatch.setattr(steps, name, answering(getattr(steps, name), lost))
-        return import_module(f"with_{library}")
+        for step in ("start", "write_part", "commit"):
+            monkeypatch.setattr(steps, step, answering(getattr(steps, step), lost))
+        return import_module(f"with_{name}")
 
     yield imported
     for name in {"airflow_steps", *(name for name in sys.modules if name.startswith("with_"))}:
@@ -87,8 +85,7 @@ def kedro(recipe: ModuleType) -> object:
     io, runner = import_module("kedro.io"), import_module("kedro.runner")
     given = {"params:dest": TABLE, "params:run_id": "run 1"}
     catalog = io.DataCatalog({name: io.MemoryDataset(value) for name, value in given.items()})
-    files = runner.SequentialRunner().run(recipe.sales, catalog)["files"]
-    return files.load() if hasattr(files, "load") else files
+    return runner.SequentialRunner().run(recipe.sales, catalog)["files"].load()
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Readers of a table of ours: each reads the rows that were published, and nothing else.
 
-Dask, DuckDB and Hugging Face's datasets are of the dependency group ``recipes``; Spark reads the
-same tables in tests/spark/test_readers.py.
+`make apart ONLY=recipes` installs Dask, DuckDB and Hugging Face's datasets; Spark reads the same
+tables in tests/spark/test_readers.py.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.testing import MemoryStore, memory_store
+from tests.nightly import library
 
 DEST = "s3://bucket/t"
 ROWS = pd.DataFrame({"x": [1, 2, 3]})
@@ -81,13 +82,13 @@ def mirrored(make: Callable[[MemoryStore], None], folder: Path) -> str:
 
 
 def hugging_face(table: str) -> int:
-    load = pytest.importorskip("datasets").load_dataset
+    load = library("datasets").load_dataset
     files = f"{table}/*.parquet"
     return len(load("parquet", data_files=files, split="train", cache_dir=f"{table}-cache"))
 
 
 def duckdb(table: str) -> int:
-    return len(pytest.importorskip("duckdb").sql(f"from '{table}/*.parquet'").fetchall())
+    return len(library("duckdb").sql(f"from '{table}/*.parquet'").fetchall())
 
 
 PL_DIRECTORY = "polars, a directory"
@@ -97,7 +98,7 @@ READERS: dict[str, Callable[[str], int]] = {
     "pandas": lambda t: len(pd.read_parquet(t)),
     "pyarrow": lambda t: int(ds.dataset(t).count_rows()),
     "duckdb": duckdb,
-    "dask": lambda t: len(pytest.importorskip("dask.dataframe").read_parquet(t)),
+    "dask": lambda t: len(library("dask.dataframe").read_parquet(t)),
     "hugging face": hugging_face,
 }
 

@@ -1,8 +1,5 @@
 """The recipe for PyTorch: two ranks, processes of one group, save a checkpoint together; a rank
-that fails or is killed leaves nothing of it.
-
-    pip install torch; python -m pytest tests/recipes/test_torch.py
-"""
+that fails or is killed leaves nothing of it. `make apart ONLY=recipes` installs PyTorch."""
 
 from __future__ import annotations
 
@@ -10,17 +7,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from tests.engines.seen import Bucket
+from tests.nightly import library
 from tests.servers import moto_in_the_environment, moto_options, outside
 
-if find_spec("torch") is None:
-    pytest.skip("PyTorch is not installed: torch", allow_module_level=True)
-
+library("torch")
 pytestmark = pytest.mark.filterwarnings("default")  # PyTorch's own
 ROOT = Path(__file__).resolve().parents[2]
 

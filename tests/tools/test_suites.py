@@ -120,4 +120,5 @@ def test_a_night_runs_everything_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.environ[suites.NIGHTLY] == "1"
     assert {suite.share for suite in night.values()} == {1.0}
     assert night["mutants"].commands == (suites.MUTANTS,)
+    assert night["apart"].commands == (suites.APART,)
     assert {"--numprocesses=2", "--dist=loadgroup"} < set(night["real"].all_commands()[-1])

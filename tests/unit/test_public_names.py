@@ -194,6 +194,8 @@ EXAMPLES = {name: test for name, value in documented() if (test := examples(valu
 @pytest.mark.parametrize("name", sorted({*EXAMPLES, *WITH_EXAMPLE}))
 def test_an_example_runs_as_it_is_written(name: str, caplog: pytest.LogCaptureFixture) -> None:
     """What a docstring shows is what a user gets, without a warning in the log."""
+    if any("pyarrow" in one.source for one in EXAMPLES[name].examples):
+        pytest.importorskip("pyarrow")
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     told: list[str] = []
     with memory_store(), caplog.at_level(logging.WARNING):

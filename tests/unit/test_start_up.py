@@ -120,4 +120,5 @@ def test_every_public_name_is_there() -> None:
 
 def test_rows_of_an_rdd_need_no_pyarrow() -> None:
     """Where PySpark stands alone, `write_partitions` is there, on the driver and in a worker."""
+    pytest.importorskip("pyspark")
     loaded("import sys; sys.modules['pyarrow'] = None; import magic_committer.spark")
