@@ -26,6 +26,7 @@ from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, Unpack, get_args, overload
+from urllib.parse import unquote
 from weakref import WeakSet
 
 from magic_committer.commit.setup import find_job
@@ -57,7 +58,7 @@ from magic_committer.hadoop.paths import (
     MagicPath,
     check_name,
     parse_magic_path,
-    url_text,
+    parse_url,
 )
 from magic_committer.job import Job, give_up, leave_alone
 from magic_committer.options import (
@@ -80,6 +81,7 @@ from magic_committer.runtime import wiring
 from magic_committer.runtime.components import ProgressFunction, no_progress
 from magic_committer.runtime.threads import cleaning_up, ending
 from magic_committer.stores.base import Attributes
+from magic_committer.stores.urls import is_tree_url, tree_url
 from magic_committer.upload import FileState, PlainFile, TaskFile, TextUpload, UploadStream
 from magic_committer.upload.file import Buffer, flat, nothing
 
@@ -631,7 +633,7 @@ def open(
     (`write` has many files in one job, with fewer requests).
 
     Args:
-        url: ``s3://bucket/path/name``, or ``file:///path/name``.
+        url: ``s3://bucket/path/name``; or ``file:///path/name``, with ``%20`` for a blank.
         mode: ``"w"`` for text, ``"wb"`` for bytes. It has no default.
         compression: ``"infer"`` (default): by the suffix ``.gz``, ``.bz2``, ``.xz`` or ``.zst``.
             Or ``"gzip"``, ``"bz2"``, ``"xz"``, ``"zstd"``; None: the bytes as they are.
@@ -654,7 +656,10 @@ def open(
             f" smart_open.open({url!r}) or s3fs"
         )
     text = text_options(mode, encoding, errors, newline)
-    parent, _, name = url_text(url).rpartition("/")
+    tree = is_tree_url(url)
+    (tree_url if tree else parse_url)(url)
+    parent, _, name = url.rpartition("/")
+    name = unquote(name) if tree else name
     check_name(name)
     file = OneFile(
         write(f"{parent}/", mark_success=False, s3=s3, options=options, **place),

@@ -118,6 +118,8 @@ assert job.report.files == 1  #> a
 with w as job: job.put_file("page.html"); job.put_file("page.html", "a.csv.gz")
 assert head("page.html")["ContentType"] == "text/html"
 assert head("a.csv.gz")["ContentType"] == "binary/octet-stream"  #> a.csv.gz page.html
+with mc.open(Path("a b%41.csv").absolute().as_uri(), "w") as f: f.write("1")
+assert Path("a b%41.csv").read_text() == "1"  #>
 """
 """The guesses of a review, but Spark's and Pillow's: what works ends in ``#>`` and the files that
 are there, what fails in ``#!`` and what its error says."""
@@ -125,6 +127,9 @@ are there, what fails in ``#!`` and what its error says."""
 MISTAKES = r"""
 with mc.write("s3://no-such-bucket-xyz/t"): pass  #! `aws s3 mb s3://no-such-bucket-xyz` makes one
 with mc.write("bucket/t"): pass  #! 'bucket/t' is not an S3 URL: no scheme. Write 's3://bucket/path'
+mc.open("out.csv", "w")  #! 'out.csv' is not .*, or pathlib.Path\('out.csv'\).absolute\(\).as_uri
+mc.open("/tmp/a%20", "w")  #! '/tmp/a%20' is not an S3 URL.* Write 'file:///tmp/a%2520',
+mc.write("/")  #! '/' is not an S3 URL: no scheme. Write 's3://bucket/path'$
 with mc.write("https://bucket.s3.amazonaws.com/t"): pass  #! Write 's3://bucket/path'
 with mc.write(u, region="eu-west-7") as job: job.write_text("a", "1")  #> a
 del os.environ["AWS_ACCESS_KEY_ID"]
