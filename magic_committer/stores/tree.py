@@ -1063,6 +1063,9 @@ class TreeStore:
         finally:
             if not renamed:
                 self._tree.remove(path)
+                if self._tree.promises.directories:
+                    with suppress(StoreError):  # it is gone, or others write there
+                        self._tree.remove_directory(UPLOADS)
 
     def _write(self, path: str, mark: Mapping[str, Any] | None, body: Any) -> TreeEntry:
         """Write a new file with its mark."""

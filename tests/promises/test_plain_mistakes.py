@@ -148,6 +148,7 @@ with w as job: job.write_text("/a", "1")  #! '/a' is not relative
 with w as job: job.write_text("../a", "1")  #! has the element '..'
 with w as job: f = job.open("a"); f.close(); f.write(b"1")  #! closed file s3://bucket/.*/a
 with w as job, job.open("a") as f: f.read()  #! with job.local_file\(name\)
+with w as job: job.local_file("a" * 300)  #! has 255 bytes at most: shorten it, or use task.open
 with w as job: job.open("a", "r")  #! mode 'r': a file of a job is written once, by 'wb' or 'w'
 with w as job: job.open("a", "r+b")  #! mode 'r\+b': a file of a job is written once
 with w as job, job.open("a") as f: f.write(b"1"); f.seek(0)  #! with job.local_file\(name\)
