@@ -152,6 +152,8 @@ def test_text_keeps_letters_and_loses_controls() -> None:
         (f"job list {PATH} --format prometheus", "`cleanup`"),
         ("job list s3://bucket/__magic_job-1/x", "own directory"),
         (f"put no/such/directory {PATH}", "is no directory"),
+        (f"put no/such {PATH} --yes --content-type é", "no content type"),
+        (f"job list {PATH} --endpoint-url ftp://x", "no http:// or https:// URL"),
         ("lifecycle ensure bucket --yes", "--days"),
         ("lifecycle ensure gs://bucket --days 7 --yes", "gs://bucket"),
     ],

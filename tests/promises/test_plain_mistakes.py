@@ -138,7 +138,7 @@ del os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]
 with mc.write(u): pass  #! Give credentials as for every AWS tool
 with mc.write(u, profile="nope"): pass  #! profile \(nope\) could not be found
 with mc.write(u, endpoint_url=url.replace("http", "https")): pass  #! Check the endpoint's scheme
-with mc.write(u, endpoint_url=url[7:]): pass  #! Invalid endpoint
+with mc.write(u, endpoint_url=url[7:]): pass  #! no http:// or https:// URL of a host
 with mc.write(u, endpoint_url="http://127.0.0.1:1"): pass  #! connection refused.*Nothing was sent
 with mc.write(u, endpoint_url="http://no.invalid"): pass  #! not known.*Nothing was sent
 with w as job: f = job.open("a", "w"); f.write("1")  #! ^not closed: a .*with job.open\(
