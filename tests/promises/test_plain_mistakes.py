@@ -118,6 +118,9 @@ assert job.report.files == 1  #> a
 with w as job: job.put_file("page.html"); job.put_file("page.html", "a.csv.gz")
 assert head("page.html")["ContentType"] == "text/html"
 assert head("a.csv.gz")["ContentType"] == "binary/octet-stream"  #> a.csv.gz page.html
+with w as job: job.write_text("a", "abc")
+with mc.write(u) as job: d = job.filesystem(read_through=True); job.write_text("b", "1")
+assert d.read_block("a", 1, 1) == b"b" and d.read_block("a", 1, None) == b"bc"  #> a b
 with mc.open(Path("a b%41.csv").absolute().as_uri(), "w") as f: f.write("1")
 assert Path("a b%41.csv").read_text() == "1"  #>
 """
@@ -203,6 +206,9 @@ with w as job: job.open("a", encoding="utf-8")  #! are for text: open it with mo
 with w as job: job.put_file(7)  #! a path of this machine is text or a Path, not int
 with w as job: job.put_file("none.html")  #! none.html
 f = mc.open(u + "/a", "wb"); f.write(b"1"); f.abort(); f.abort(); assert f.closed  #>
+mc.start(u, checkpoint="\ud800")  #! checkpoint is the text that names a query's checkpoint, not
+mc.start(u, progress=5)  #! progress takes a function, not int: 5. Pass progress=print
+mc.run(u, work, [1], executor=lambda: 5)  #! executor takes an executor, not int: 5
 with w as job: job.filesystem(keep_bytes_max="1")  #! is a number of bytes, not '1'
 with w as job: job.filesystem(keep_bytes_max=-1)  #! there are 0 bytes or more
 with w as job: job.filesystem().open(b"a")  #! a path is text, not bytes
