@@ -58,7 +58,7 @@ from magic_committer.hadoop.paths import (
     MagicPath,
     check_name,
     parse_magic_path,
-    url_text,
+    parse_url,
 )
 from magic_committer.job import Job, give_up, leave_alone
 from magic_committer.options import (
@@ -641,7 +641,7 @@ def open(
     (`write` has many files in one job, with fewer requests).
 
     Args:
-        url: ``s3://bucket/path/name``, or ``file:///path/name``.
+        url: ``s3://bucket/path/name``; or ``file:///path/name``, with ``%20`` for a blank.
         mode: ``"w"`` for text, ``"wb"`` for bytes. It has no default.
         compression: ``"infer"`` (default): by the suffix ``.gz``, ``.bz2``, ``.xz`` or ``.zst``.
             Or ``"gzip"``, ``"bz2"``, ``"xz"``, ``"zstd"``; None: the bytes as they are.
@@ -664,12 +664,10 @@ def open(
             f" smart_open.open({url!r}) or s3fs"
         )
     text = text_options(mode, encoding, errors, newline)
-    whole = url_text(url)
-    if is_tree_url(whole) and not whole.endswith("/"):
-        whole = tree_url(whole).removesuffix("/")
-    parent, _, name = whole.rpartition("/")
-    if is_tree_url(whole):
-        name = unquote(name)
+    tree = is_tree_url(url)
+    (tree_url if tree else parse_url)(url)
+    parent, _, name = url.rpartition("/")
+    name = unquote(name) if tree else name
     check_name(name)
     file = OneFile(
         write(f"{parent}/", mark_success=False, s3=s3, options=options, **place),

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any, Literal, TypedDict, TypeVar, get_args
+from urllib.parse import urlsplit
 
 from magic_committer.errors import OptionError, WrongType
 from magic_committer.runtime.threads import THREADS_MAX
@@ -108,6 +109,8 @@ class Options:
     conditional_writes: ConditionalWrites = "on"
 
     def __post_init__(self) -> None:
+        _typed(self, str, "text", "buffer_dir")
+        _typed(self, bool, "True or False", "uniform_parts")
         _in_range("block_bytes", self.block_bytes, PART_BYTES_MIN, PART_BYTES_MAX)
         _in_range("parts_in_flight", self.parts_in_flight, 1, 64)
         _in_range("buffer_bytes_max", self.buffer_bytes_max, 0, 2**50)
@@ -294,6 +297,13 @@ class S3Options:
     transport: Transport = "auto"
 
     def __post_init__(self) -> None:
+        _typed(self, str, "text", *_TEXTS)
+        _typed(self, bool, "True or False", "path_style", "anonymous", "requester_pays")
+        if self.endpoint_url and not _is_endpoint(self.endpoint_url):
+            raise OptionError(
+                "the endpoint is no http:// or https:// URL of a host",
+                hint="Write it as 'https://s3.example.org:9000'",
+            )
         if self.encryption is not None:
             _one_of("encryption", self.encryption, get_args(Encryption))
         if self.kms_key_id and self.encryption not in ("aws:kms", "aws:kms:dsse"):
@@ -307,8 +317,9 @@ class S3Options:
             raise OptionError("access_key and secret_key go together")
         _one_of("transport", self.transport, get_args(Transport))
         for name in SECONDS_FIELDS:
-            if not getattr(self, name) > 0:
-                raise OptionError(f"{name} is above 0")
+            seconds = getattr(self, name)
+            if not isinstance(seconds, int | float) or not seconds > 0:
+                raise OptionError(f"{name} is a number above 0, not {seconds!r}")
         _in_range("retry_attempts_max", self.retry_attempts_max, 1, 100)
         _in_range("connections_max", self.connections_max, 1, 4096)
 
@@ -346,7 +357,28 @@ SECONDS_FIELDS = (
     "retry_seconds_max",
     "decided_seconds_max",
 )
+_TEXTS = (
+    "endpoint_url", "region", "profile", "access_key", "secret_key", "session_token", "kms_key_id",
+    "storage_class", "acl", "user_agent",
+)  # fmt: skip
 SECRET_FIELDS = frozenset({"access_key", "secret_key", "session_token", "sse_customer_key"})
+
+
+def _typed(of: object, kind: type, words: str, *names: str) -> None:
+    """Refuse values of other types; None is one that was left out. They may be secrets, and are not
+    shown."""
+    for name in names:
+        value = getattr(of, name)
+        if value is not None and not isinstance(value, kind):
+            raise OptionError(f"{name} is {words}, not {type(value).__name__}")
+
+
+def _is_endpoint(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, say
+        return False
 
 
 def _in_range(name: str, value: int, low: int, high: int) -> None:

@@ -1,7 +1,6 @@
 """Libraries that write directories, and programs that write local files: four
 ways."""
 
-import os
 import sqlite3
 import subprocess
 from pathlib import Path
@@ -32,7 +31,7 @@ def database(rows: list[tuple[str, int]], dest: str) -> mc.JobReport | None:
     """A library that seeks, or wants a path: a local file, uploaded when it is
     closed."""
     with mc.write(dest) as job, job.local_file("sales.db", unique=True) as file:
-        connection = sqlite3.connect(os.fspath(file))
+        connection = sqlite3.connect(file.path)
         with connection:
             connection.execute("create table sales (day text, amount int)")
             connection.executemany("insert into sales values (?, ?)", rows)

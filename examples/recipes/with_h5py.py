@@ -3,7 +3,6 @@ when it is closed."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 
 import h5py
@@ -17,7 +16,7 @@ def export(arrays: Mapping[str, np.ndarray], dest: str) -> mc.JobReport | None:
     with (
         mc.write(dest) as job,
         job.local_file("arrays.h5", unique=True) as file,
-        h5py.File(os.fspath(file), "w") as data,
+        h5py.File(file.path, "w") as data,
     ):
         for name, array in arrays.items():
             data[name] = array

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, Literal, TypeVar, get_args
 
@@ -33,8 +34,9 @@ def clean(text: object) -> str:
 
 def note(line: str) -> None:
     """A line for people beside the results: to stderr, in every format."""
-    sys.stderr.write(f"{clean(line)}\n")
-    sys.stderr.flush()
+    with suppress(OSError):  # it is full, say: what was done is no less done
+        sys.stderr.write(f"{clean(line)}\n")
+        sys.stderr.flush()
 
 
 def options(*given: Callable[[Any], Any]) -> Callable[[F], F]:

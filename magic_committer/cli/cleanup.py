@@ -115,7 +115,7 @@ def cleanup(
     if shell.output.format == "prometheus":
         for _ in found():
             continue
-        shell.output.stream.write(metrics(started, done))
+        shell.output.write(metrics(started, done))
     else:
         shell.output.rows(
             "cleanup", COLUMNS, found(), fields=FIELDS, summary=summary, closing=closing

@@ -72,7 +72,7 @@ def doctor(
         made = policy(policy_for, path)
         if shell.output.format == "table":  # in IAM's form, to be piped on
             written = orjson.dumps(made, option=orjson.OPT_INDENT_2).decode()
-            shell.output.stream.write(f"{written}\n")
+            shell.output.write(f"{written}\n")
         else:
             shell.output.document("policy", {"role": policy_for, "dest": path.url, "policy": made})
         return exits.OK

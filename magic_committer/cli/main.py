@@ -6,6 +6,8 @@ one that nobody expected; that one is shown with its kind, and with how to see a
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 from typing import NoReturn
 
@@ -16,7 +18,13 @@ from magic_committer.cli.app import note, root
 
 
 def main() -> NoReturn:
-    """Run the command line of this process, and exit with its code."""
+    """Run the command line of this process, and exit with its code. A standard stream that is
+    closed leads nowhere; a letter that stdout does not have is escaped."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (until the process ends)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))
 
 

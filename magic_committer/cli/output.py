@@ -23,11 +23,14 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, Literal, TextIO
 
 import orjson
@@ -84,10 +87,18 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where results go. ``given``: None: the process's stdout at the time of each call."""
+    """Where results go.
+
+    Attributes:
+        given: None: the process's stdout at the time of each call.
+        changes: the command changes something: it goes on if nobody can read what it prints.
+        lost: why something could not be printed; nothing more is printed then.
+    """
 
     format: Format
     given: TextIO | None = None
+    changes: bool = False
+    lost: list[OSError] = field(default_factory=list)
 
     @property
     def stream(self) -> TextIO:
@@ -95,6 +106,33 @@ class Output:
         for bars in BARS if stream.isatty() else ():
             bars.stop()
         return stream
+
+    def write(self, text: str) -> None:
+        """Print a text. What the encoding of stdout does not have is escaped as JSON does it, or as
+        the stream was set up (`cli.main`)."""
+        stream = self.stream
+        if self.format in ("json", "jsonl") and not text.isascii():
+            try:
+                text.encode(stream.encoding or "utf-8")
+            except UnicodeEncodeError:
+                text = _escaped(text, str.isascii)
+        try:
+            if not self.lost:
+                stream.write(text)
+        except OSError as error:
+            self.lost.append(error)
+
+    def flush(self) -> None:
+        """Hand on what was printed. What could not be printed is not tried again at the end of the
+        process."""
+        try:
+            if not self.lost:
+                self.stream.flush()
+        except OSError as error:
+            self.lost.append(error)
+        if self.lost:
+            with suppress(OSError), open(os.devnull, "wb") as nothing:
+                os.dup2(nothing.fileno(), self.stream.fileno())
 
     def rows(
         self,
@@ -108,8 +146,10 @@ class Output:
     ) -> None:
         """Print rows of a ``kind``: a table of ``columns``, or the ``fields`` for programs. If
         their iterator fails, those that it gave are printed first. ``summary`` and ``closing``, a
-        sentence above the table, are asked after the last row."""
-        chosen = ({name: row.get(name) for name in fields} for row in rows)
+        sentence above the table, are asked after the last row; that is the first that could not be
+        printed, but for a command that changes something."""
+        read = takewhile(lambda _: self.changes or not self.lost, rows)
+        chosen = ({name: row.get(name) for name in fields} for row in read)
         if self.format == "jsonl":
             for row in chosen:
                 self._line(_typed(kind, row))
@@ -117,11 +157,11 @@ class Output:
         elif self.format == "json":
             self._whole(f"{kind}s", chosen, summary)
         elif self.format == "csv":
-            writer = csv.writer(self.stream, lineterminator="\n")
+            writer = csv.writer(self, lineterminator="\n")
             writer.writerow(fields)
             for row in chosen:
                 writer.writerow(map(_cell, row.values()))
-                self.stream.flush()
+                self.flush()
             if told := closing():
                 note(told)
         else:
@@ -132,13 +172,13 @@ class Output:
         before, failed = head, True
         try:
             for row in rows:
-                self.stream.write(f"{before}\n    {_json(row)}")
+                self.write(f"{before}\n    {_json(row)}")
                 before = ","
             failed = False
         finally:
             if before != head or not failed:  # a document that was begun is ended
                 start = head if before == head else "\n  "
-                self.stream.write(f'{start}],\n  "summary": {_json(summary())}\n}}\n')
+                self.write(f'{start}],\n  "summary": {_json(summary())}\n}}\n')
 
     def _table(
         self, columns: Sequence[Column], rows: Iterable[Row], closing: Callable[[], str]
@@ -157,7 +197,7 @@ class Output:
                 lines.append(f"and {count - ROWS_MAX:,} more: --format jsonl has all")
             if told:
                 self.text(told)
-            self.stream.writelines(f"{line}\n" for line in lines)
+            self.write("".join(f"{line}\n" for line in lines))
             if told and len(lines) > SCREEN_LINES:
                 self.text(told)
 
@@ -219,28 +259,28 @@ class Output:
                     lines = wrapped(before, told, width)
                 elif len(lines[0]) > width:
                     lines = [before.rstrip(), _alone(told, width)]
-                self.stream.writelines(f"{line}\n" for line in lines)
+                self.write("".join(f"{line}\n" for line in lines))
         elif self.format == "csv":
-            writer = csv.writer(self.stream, lineterminator="\n")
+            writer = csv.writer(self, lineterminator="\n")
             writer.writerows([value.keys(), [_cell(one) for one in value.values()]])
         elif self.format == "jsonl":
             self._line(_typed(kind, value))
         else:
-            self.stream.write(_json(_typed(kind, value), orjson.OPT_INDENT_2) + "\n")
+            self.write(_json(_typed(kind, value), orjson.OPT_INDENT_2) + "\n")
 
     def text(self, line: str, *, indent: str = "", prose: bool = True) -> None:
         """A line for people, wrapped if it is prose; nothing in the other formats."""
         if self.format == "table":
             for part in wrapped(indent, clean(line), self._width() if prose else PIPE_COLUMNS):
-                self.stream.write(f"{part}\n")
+                self.write(f"{part}\n")
 
     def _width(self) -> int:
         """Of the terminal that is written to."""
         return shutil.get_terminal_size().columns if self.stream.isatty() else PIPE_COLUMNS
 
     def _line(self, value: Row) -> None:
-        self.stream.write(_json(value) + "\n")
-        self.stream.flush()
+        self.write(_json(value) + "\n")
+        self.flush()
 
 
 def _described(value: Row, before: str = "") -> Iterator[tuple[str, str]]:
@@ -295,7 +335,11 @@ def _json(value: Any, option: int = 0) -> str:
     document = orjson.dumps(value, default=str, option=option).decode()
     if document.isprintable():
         return document
-    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in document)
+    return _escaped(document, lambda c: c.isprintable() or c == "\n")
+
+
+def _escaped(document: str, stays: Callable[[str], bool]) -> str:
+    return "".join(c if stays(c) else json.dumps(c)[1:-1] for c in document)
 
 
 def _typed(kind: str, value: Row) -> dict[str, Any]:

@@ -23,9 +23,9 @@ from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, options, root
 from magic_committer.cli.jobs import code_of, shown
 from magic_committer.cli.shell import Shell, command
-from magic_committer.cli.values import DIRECTORY, MODE, PLACE, dry_run
+from magic_committer.cli.values import DIRECTORY, HEADER, MODE, PLACE, dry_run
 from magic_committer.commit.conflict import existing, partitions_of
-from magic_committer.errors import UploadFailed
+from magic_committer.errors import MagicError, UploadFailed
 from magic_committer.errors.messages import bytes_words, counted
 from magic_committer.filesystem.put import PutItem, files_in, objects_in, refuse_itself
 from magic_committer.hadoop.manifests import check_file_name
@@ -90,7 +90,7 @@ _options = options(
         help="Put the job's UUID into each name: a cleanup after a kill then finds all uploads.",
     ),
     click.option(
-        "--content-type", metavar="TYPE",
+        "--content-type", type=HEADER, metavar="TYPE",
         help="The content type of each file; guessed from its name by default.",
     ),
     click.option("--no-success", is_flag=True, help="Write no _SUCCESS."),
@@ -140,7 +140,10 @@ def put(shell: Shell, directory: str, dest: Destination, hidden: bool, **how: An
     files are followed; a link to a directory, a pipe or a device is an error.
     """
     refuse_itself(directory, dest.url)
-    files, left_out = files_in(directory, hidden=hidden)
+    try:
+        files, left_out = files_in(directory, hidden=hidden)
+    except OSError as error:
+        raise MagicError(f"{directory} cannot be read: {error}") from error
     if is_tree(dest.bucket):
         for file in files:
             check_file_name(file.name)

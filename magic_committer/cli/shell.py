@@ -150,7 +150,7 @@ def command(
             how = cast(Format, shared["how"] or "table")
             if how == "prometheus" and name != "cleanup":
                 raise click.UsageError("--format prometheus is for `cleanup`: no other has metrics")
-            output = Output(how)
+            output = Output(how, changes=given.get("dry_run") is False)
             quiet, debug = bool(shared["quiet"]), bool(shared["debug"])
             if debug:
                 # Our own log only: the SDK's has signatures and session tokens in it.
@@ -171,7 +171,12 @@ def command(
             except BaseException as interrupt:
                 reword_notes(interrupt, _in_backticks(s3))
                 raise
-            sys.stdout.flush()
+            output.flush()
+            if output.lost and not isinstance(output.lost[0], BrokenPipeError):
+                code = code or (exits.OK if output.changes else exits.FAILED)
+                ended = f"the command ran to its end (exit code {code}), but its report"
+                words = ended if output.changes else "the results"
+                note(f"magic-committer: {words} could not be printed: {output.lost[0].strerror}")
             if code:
                 raise click.exceptions.Exit(code)
 

@@ -49,6 +49,12 @@ def parse_duration(text: str) -> float:
     return sum(float(number) * _UNITS[unit] for number, unit in _STEP.findall(words))
 
 
+def _header(text: str) -> str:
+    if not text.strip() or text != text.strip() or not (text.isascii() and text.isprintable()):
+        raise OptionError(f"{text!r} is no content type: write text/csv, say")
+    return text
+
+
 def time_words(epoch: float) -> str:
     """``"2026-11-21 12:30:00Z"``; "" for 0, which stands for "not known"."""
     try:
@@ -77,6 +83,8 @@ PLACE = _read_by("path", lambda text: Destination.parse(s3_url(text)))
 """The same, or ``file:///path``: where jobs may be."""
 MODE = _read_by("mode", lambda text: text if mode_of(text) else "")
 """A word for a mode, this library's or Spark's, as it was given."""
+HEADER = _read_by("type", _header)
+"""The value of a header."""
 DURATION = _read_by("duration", parse_duration)
 """Seconds, of ``36h``, ``2d``, ``90m``."""
 

@@ -153,7 +153,7 @@ def write(
             return now
         if etag and isinstance(last, PreconditionFailed):
             etag = other_quoting(etag)
-    raise unclear(last)
+    raise unclear(last) from last
 
 
 # The record ---------------------------------------------------------------------------------------
@@ -248,12 +248,12 @@ def create(runtime: Runtime, key: str, record: JobRecord) -> tuple[Seen, bool]:
         written = runtime.store.put(key, record.encode(), metadata=metadata)
         return Seen(key, record, written.etag), written.attempts == 1
 
-    def unclear(_: StoreError) -> OutcomeUnknown:
+    def unclear(error: StoreError) -> OutcomeUnknown:
+        again = "Start a new job; nothing of this one will become visible"
         return OutcomeUnknown(
-            f"the record of job {record.id!r} could not be written: the store gives no clear"
-            " answer",
+            f"the record of job {record.id!r} could not be written: {error.message}",
             job_id=record.id,
-            hint="Start a new job; nothing of this one will become visible",
+            hint=f"{error.advice}. {again}" if error.advice else again,
         )
 
     try:
@@ -285,7 +285,7 @@ def swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Swapped:
     key = leaves.key
     now = write(
         runtime, key, record.encode(), record.nonce, leaves,
-        partial(_read_back, runtime, key, record.id), lambda _: _unclear(runtime, key, record),
+        partial(_read_back, runtime, key, record.id), partial(_unclear, runtime, key, record),
         {JOB_METADATA: record.uuid}, reads_refusals=True,
     )  # fmt: skip
     if isinstance(now, Written):
@@ -357,7 +357,7 @@ def _unconditional_swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Sw
         now = _read_back(runtime, leaves.key, record.id, error)
         if now is not None and now.record.nonce == record.nonce:
             return Swapped(True, now)
-        raise _unclear(runtime, leaves.key, record) from error
+        raise _unclear(runtime, leaves.key, record, error) from error
     return Swapped(True, Seen(leaves.key, record, written.etag))
 
 
@@ -367,8 +367,9 @@ def _unknown(runtime: Runtime, key: str, job_id: str, message: str) -> OutcomeUn
     return OutcomeUnknown(message, job_id=job_id, remedies=(ask,))
 
 
-def _unclear(runtime: Runtime, key: str, record: JobRecord) -> OutcomeUnknown:
-    message = f"whether job {record.id!r} is {record.state} is unknown: no clear answer came"
+def _unclear(runtime: Runtime, key: str, record: JobRecord, error: StoreError) -> OutcomeUnknown:
+    unknown = f"whether job {record.id!r} is {record.state} is unknown"
+    message = f"{unknown}: no clear answer came ({error.message})"
     return _unknown(runtime, key, record.id, message)
 
 

@@ -289,13 +289,9 @@ def run(
         themselves: they publish nothing, and abort their uploads when they commit.
     """
     refuse_lazy_function(fn)
-    # Dask's executor only looks like one.
-    given = callable(getattr(executor, "submit", None)) and not isinstance(executor, type)
+    given = _is_executor(executor) and not isinstance(executor, type)
     if not (given or callable(executor)):
-        raise WrongType(
-            f"executor is an Executor or a function that makes one, not {shown(executor)}",
-            hint="Pass executor=lambda: concurrent.futures.ProcessPoolExecutor(8)",
-        )
+        raise _no_executor(executor)
     if isinstance(items, str | bytes) or not isinstance(items, Iterable):
         raise WrongType(f"items is a list of items, not {shown(items)}", hint="Pass [item]")
     whole_number("in_flight", in_flight)
@@ -326,6 +322,18 @@ def run(
         return cast(RunReport[Returned], done)
     finally:
         engine.close(wait=not tries.flying)
+
+
+def _is_executor(given: object) -> bool:
+    """Whether it can be worked with: Dask's executor only looks like one."""
+    return callable(getattr(given, "submit", None))
+
+
+def _no_executor(given: object) -> WrongType:
+    return WrongType(
+        f"executor is an Executor or a function that makes one, not {shown(given)}",
+        hint="Pass executor=lambda: concurrent.futures.ProcessPoolExecutor(8)",
+    )
 
 
 @dataclass(eq=False)
@@ -381,7 +389,9 @@ class Executors:
         while (one := self.tries.next(monotonic())) is not None:
             try:
                 if self.executor is None:
-                    self.executor = self.make()
+                    if not _is_executor(made := self.make()):
+                        raise _no_executor(made)
+                    self.executor = made
                 one.executor = self.executor
                 one.future = self.executor.submit(work, one.of.number, one.of.item)
             except BrokenExecutor as broken:

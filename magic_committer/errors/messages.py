@@ -126,6 +126,10 @@ def of_disk(error: OSError) -> str:
             "Too many files are open, connections among them: keep fewer files open at a time, or"
             " raise the limit before the program starts: ulimit -n 4096"
         )
+    if error.errno == errno.ENAMETOOLONG:
+        return (
+            "An element of a local path has 255 bytes at most: shorten it, or use task.open(name)"
+        )
     return "See the options buffer_dir and buffer_bytes_max"
 
 

@@ -141,13 +141,13 @@ class FileCalls:
     ) -> LocalFile:
         """Open a file on local disk, for programs that seek or that want a path (HDF5, SQLite, zip,
         `ndarray.tofile`). It is uploaded when it is closed, and then as a file of `open`. It can be
-        read too, and its path is ``os.fspath(file)``; what a program puts beside that path is not
-        uploaded::
+        read too, and its path is ``file.path``; a program that opens that path to write empties
+        the file, and what it puts beside it is not uploaded::
 
-            >>> import os, sqlite3
+            >>> import sqlite3
             >>> job = mc.start("s3://bucket/table")
             >>> with job.task("7") as task, task.local_file("part-7.db") as file:
-            ...     with sqlite3.connect(os.fspath(file)) as database:
+            ...     with sqlite3.connect(file.path) as database:
             ...         _ = database.execute("create table t (n)")
             ...     database.close()
             >>> task.result.files

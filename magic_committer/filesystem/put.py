@@ -16,6 +16,7 @@ Invariants:
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -123,32 +124,43 @@ def local_files(
     """The files in a directory of this machine and below it, in the order of their names.
     ``below``: as for `files_in`. Raises PathError: an entry is no file, a link to a directory or to
     nothing, or its name cannot be used."""
-    for entry in sorted(os.scandir(directory), key=lambda one: one.name):
-        name = f"{below}/{entry.name}" if below else entry.name
+    waiting = _entries(directory, below)
+    while waiting:
+        entry, name = waiting.pop()
         if name == SUCCESS or (entry.name.startswith(".") and not hidden):
             left_out.append(name)
         elif entry.is_dir(follow_symlinks=False):
-            yield from local_files(entry.path, name, hidden=hidden, left_out=left_out)
+            waiting += _entries(entry.path, name)
         else:
             try:
                 seen = entry.stat()
             except FileNotFoundError as error:
                 raise PathError(
                     f"{entry.path} is a link to nothing, or was just removed",
-                    hint="Remove the link, or put the files one by one: put_file(path, name)",
+                    hint="Remove the link",
                 ) from error
+            if stat.S_ISDIR(seen.st_mode):
+                raise PathError(
+                    f"{entry.path} is a link to a directory",
+                    hint="Remove the link: it is not followed, since it may lead in a circle",
+                )
             _check_regular(entry.path, seen)
             check_name(name)
+            if not os.access(entry.path, os.R_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), entry.path)
             yield SourceFile(entry.path, name, seen.st_size)
+
+
+def _entries(directory: str, below: str) -> list[tuple[os.DirEntry[str], str]]:
+    """What lies directly in a directory, and its names below the destination, the last one
+    first."""
+    found = sorted(os.scandir(directory), key=lambda one: one.name, reverse=True)
+    return [(entry, f"{below}/{entry.name}" if below else entry.name) for entry in found]
 
 
 def _check_regular(path: str, seen: os.stat_result) -> None:
     if stat.S_ISDIR(seen.st_mode):
-        raise PathError(
-            f"{path} is a directory, or a link to one",
-            hint="Put a directory with put_directory(path); a link in it is not followed, since it"
-            " may lead in a circle",
-        )
+        raise PathError(f"{path} is a directory", hint="Put it with job.put_directory(path)")
     if not stat.S_ISREG(seen.st_mode):
         hint = "Devices, pipes and sockets cannot be put: leave it out"
         raise PathError(f"{path} is no regular file", hint=hint)
@@ -165,13 +177,16 @@ def files_in(
     except (FileNotFoundError, NotADirectoryError):
         is_directory = False
     if not is_directory:
-        raise PathError(f"{shown(path)} is no directory", hint="Put a file with put_file(path)")
+        raise PathError(
+            f"{shown(path)} is no directory",
+            hint="Name a directory; in Python job.put_file(path) puts one file",
+        )
     left_out: list[str] = []
     files = list(local_files(path, below, hidden=hidden, left_out=left_out))
     if not files:
         raise PathError(
             f"{shown(path)} has no file to put{_but(left_out)}",
-            hint="Check the path; hidden files are put with hidden=True",
+            hint="Check the path; hidden files are put with hidden=True (--hidden)",
         )
     return files, tuple(left_out)
 

@@ -181,7 +181,11 @@ def parse_url(url: str) -> Location:
     match = _URL.match(url_text(url))
     if match is None or match[1].lower() not in _SCHEMES:
         scheme = f"scheme {match[1]!r}" if match else "no scheme"
-        here = f"Write 'file://{url}', or 's3://bucket/path'" if url.startswith("/") else S3_URL
+        here = S3_URL
+        if match is None and url.strip("/") and "@" not in url:
+            here += f", or pathlib.Path({url!r}).absolute().as_uri()"
+            if url.startswith("/"):
+                here = f"Write 'file://{quote(url)}', or 's3://bucket/path'"
         given = "" if "@" in url else f"{shown(url)} is "  # what is before an "@" may be a secret
         raise PathError(f"{given}not an S3 URL: {scheme}", hint=here)
     bucket, key = match[2], match[3]

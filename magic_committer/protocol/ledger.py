@@ -29,6 +29,7 @@ Pure: requests are in `magic_committer.commit.stream`.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from enum import Enum
 from hashlib import sha256
 from typing import Annotated
@@ -218,8 +219,9 @@ def checkpoint_of(checkpoint: str | None) -> str:
     """What a record holds of a streaming query's checkpoint; "" if the caller gave none."""
     if checkpoint is None:
         return ""
-    if isinstance(checkpoint, str) and checkpoint:
-        return hash_of(checkpoint)
+    with suppress(UnicodeEncodeError):  # a half of a character
+        if isinstance(checkpoint, str) and checkpoint:
+            return hash_of(checkpoint)
     raise WrongType(
         f"checkpoint is the text that names a query's checkpoint, not {shown(checkpoint)}",
         hint="Pass checkpoint='s3://bucket/checkpoint', the same in every run of the query",

@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 from weakref import WeakValueDictionary
 
-from magic_committer.errors import NotSupported, OptionError
-from magic_committer.options import S3Options
+from magic_committer.errors import NotSupported, OptionError, WrongType
+from magic_committer.options import S3Options, shown
 from magic_committer.runtime.components import (
     Clock,
     OwnSets,
@@ -158,6 +158,9 @@ def harmless(progress: ProgressFunction) -> ProgressFunction:
     The first error is logged; the function is then not called again."""
     if progress is no_progress:
         return progress
+    if not callable(progress):
+        told = f"progress is a function, not {shown(progress)}"
+        raise WrongType(told, hint="Pass progress=print")
     raised = False
 
     def tell(step: Progress) -> None:

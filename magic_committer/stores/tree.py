@@ -889,9 +889,7 @@ class TreeStore:
         except _NoPath:
             return
         attributes = self._tree.promises.attributes
-        for name, file, versions in self._children(base):
-            if not name.startswith(rest):
-                continue
+        for name, file, versions in self._children(base, rest):
             key = f"{base}/{name}" if base else name
             if file is not None:
                 with suppress(NotFound):
@@ -905,13 +903,16 @@ class TreeStore:
             elif key > after and next(self._entries(key[:-1], "", "", False), None) is not None:
                 yield key, None
 
-    def _children(self, directory: str) -> Sequence[_Child]:
-        """What lies directly in a directory, in the order of keys; a directory with a slash."""
+    def _children(self, directory: str, rest: str) -> Sequence[_Child]:
+        """What lies directly in a directory, in the order of keys; a directory with a slash.
+        ``rest``: with what the names begin; others need not be text."""
         found: list[_Child] = []
         control = _is_control(f"{directory}/")
         stale: dict[str, list[TreeEntry]] = {}
         for entry in self._tree.list(directory):
             name = entry.name
+            if not name.startswith(rest):
+                continue
             if not _is_text(name):
                 raise InvalidRequest(
                     f"{os.fsencode(entry.path)!r} is not UTF-8", code="NoText", hint="Rename it"
@@ -1063,6 +1064,9 @@ class TreeStore:
         finally:
             if not renamed:
                 self._tree.remove(path)
+                if self._tree.promises.directories:
+                    with suppress(StoreError):  # it is gone, or others write there
+                        self._tree.remove_directory(UPLOADS)
 
     def _write(self, path: str, mark: Mapping[str, Any] | None, body: Any) -> TreeEntry:
         """Write a new file with its mark."""

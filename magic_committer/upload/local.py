@@ -42,7 +42,7 @@ except ImportError:  # Windows
 from magic_committer.errors import OptionError, UploadFailed
 from magic_committer.errors.messages import of_disk
 from magic_committer.runtime.threads import cleaning_up, pass_on
-from magic_committer.upload.file import Buffer, FileState, PlainFile, nothing
+from magic_committer.upload.file import Buffer, FileState, PlainFile, flat, nothing
 
 logger = logging.getLogger("magic_committer")
 
@@ -230,8 +230,16 @@ def refuse_full(used: int, bytes_max: int | None, what: str) -> None:
 
 class LocalFile(PlainFile):
     """A local file that becomes a file of its attempt when it is closed: it is complete then. It
-    can be read, written and cut in any order, and by its path: it is an `os.PathLike`. One thread
-    at a time may use it."""
+    can be read, written and cut in any order. One thread at a time may use it.
+
+    It is no `os.PathLike`: numpy, pyarrow and gzip would open its path anew, and so lose what was
+    written before.
+
+    Attributes:
+        path: where it is on this machine, as long as it is open, for programs that want a path.
+    """
+
+    path: Path
 
     def __init__(
         self,
@@ -252,6 +260,7 @@ class LocalFile(PlainFile):
         self._on_close = on_close
         self._on_abort = on_abort
         self._length = 0
+        self._written = False
         self._state = FileState.FAILED  # until the local file is there
         try:
             self.path = directory.place_for(relative)
@@ -265,10 +274,6 @@ class LocalFile(PlainFile):
     def __repr__(self) -> str:
         return f"<LocalFile {self.name} {self.state} in {self.path}>"
 
-    def __fspath__(self) -> str:
-        """The local path, as long as the file is open."""
-        return str(self.path)
-
     def _check_open(self) -> io.FileIO:
         self.check_process()
         if self._state is not FileState.OPEN:
@@ -279,7 +284,8 @@ class LocalFile(PlainFile):
     def length(self) -> int:
         """How many bytes it has now, or had when it was closed."""
         if self._state is FileState.OPEN and self.pid == os.getpid():
-            self._length = os.fstat(self._file.fileno()).st_size
+            with suppress(FileNotFoundError):  # a program is about to put another one there
+                self._length = self.path.stat().st_size
         return self._length
 
     def readable(self) -> bool:
@@ -338,11 +344,11 @@ class LocalFile(PlainFile):
 
         Raises:
             UploadFailed: the disk is full, or the attempt's quota is used up. The file has failed.
-            ValueError: the file is closed.
+            ValueError: the file is closed. WrongType: it is no buffer of bytes.
         """
-        file, written = self._check_open(), 0
+        file, view, written = self._check_open(), flat(data, self.name), 0
+        self._written = True
         try:
-            view = memoryview(data).cast("B")
             while written < len(view):
                 written += file.write(view[written:])
             if self._bytes_max is not None:
@@ -359,8 +365,8 @@ class LocalFile(PlainFile):
         """Close the local file and hand it over. Does nothing if the file is closed already.
 
         Raises:
-            UploadFailed: the local file is gone or too large, or the disk is full; again at each
-                close of a failed file.
+            UploadFailed: the local file is gone or too large, or the disk is full, or another file
+                was put in its place after a `write`; again at each close of a failed file.
             WrongProcess: this is a forked child of the process that opened the file.
 
             What ``on_close`` raises.
@@ -371,6 +377,12 @@ class LocalFile(PlainFile):
             try:
                 self._length = self.length
                 self._state = FileState.CLOSING
+                if self._written and not _leads_to(self.path, self._file.fileno()):
+                    raise UploadFailed(
+                        f"{self.name}: what was written to it is lost, for its path"
+                        f" {self.path} leads to another file now",
+                        hint="Write by file.write(...), or by file.path, but not by both",
+                    )
                 self._file.close()
                 used = self._directory.bytes_used()
             except OSError as error:

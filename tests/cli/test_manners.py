@@ -158,6 +158,8 @@ def test_text_keeps_letters_and_loses_controls() -> None:
         (f"job list {PATH} --format prometheus", "`cleanup`"),
         ("job list s3://bucket/__magic_job-1/x", "own directory"),
         (f"put no/such/directory {PATH}", "is no directory"),
+        (f"put no/such {PATH} --yes --content-type é", "no content type"),
+        (f"job list {PATH} --endpoint-url ftp://x", "no http:// or https:// URL"),
         ("lifecycle ensure bucket --yes", "--days"),
         ("lifecycle ensure gs://bucket --days 7 --yes", "gs://bucket"),
     ],
@@ -192,8 +194,45 @@ def test_a_reader_that_has_enough_is_told_nothing() -> None:
         assert running.stdout.readline().startswith("{")
         running.stdout.close()
         told = running.stderr.read()
-        assert running.wait(300) == exits.FAILED
+        assert running.wait(300) == exits.OK
     assert told == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "where", "code", "says"),
+    [
+        ("put", ">/dev/full", exits.OK, "exit code 0), but its report could not be printed: No sp"),
+        ("put", ">/dev/full 2>&1", exits.OK, ""),
+        ("put", ">&-", exits.OK, ""),
+        ("put", "2>&-", exits.OK, "committed"),
+        ("put", "| true; exit ${PIPESTATUS[0]}", exits.OK, ""),
+        ("put --json", "", exits.OK, r".\u00e9\ud83d\ude00"),
+        ("put", "", exits.OK, r".\xe9\U0001f600"),
+        ("cleanup", "<&- >&- 2>&-", exits.OK, ""),
+        ("job list", ">/dev/full", exits.FAILED, "the results could not be printed: No space left"),
+    ],
+)
+def test_the_exit_code_is_of_what_was_done(
+    tmp_path: Path, words: str, where: str, code: int, says: str
+) -> None:
+    """Whether or not it could be printed: who repeats a `put` appends the files again."""
+    if "full" in where and not Path("/dev/full").exists():
+        pytest.skip("no such device here")
+    source, dest = tmp_path / "source", tmp_path / "dest"
+    source.mkdir()
+    for name in ("a.csv", ".é😀"):
+        (source / name).touch()
+    put = words.startswith("put")
+    line = f"{words} {source} file://{dest} --yes" if put else f"{words} file://{dest}"
+    ran = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m magic_committer {line} {where}"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    told = ran.stdout + ran.stderr
+    assert (ran.returncode, bool(told)) == (code, bool(says)), told
+    assert says in told
+    assert {one.name for one in dest.glob("*.csv")} == ({"a.csv"} if put else set())
 
 
 def refuse(asked: Asked) -> Reply:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -169,6 +170,17 @@ def test_what_cannot_be_put_is_refused_before_anything_is_sent(
     (source / "empty").mkdir()
     told = command("put", source / bad, there.url, "--mode", "replace", "--yes")
     assert (told.code, says in told.err) == (exits.USAGE, True)
+    assert there.names() == there.left() == []
+
+
+def test_a_file_that_cannot_be_read_is_refused_before_anything_is_sent(
+    there: There, command: Command, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by `inspect`: a sentence, and the code for what is not allowed."""
+    monkeypatch.setattr("os.access", lambda path, _: "d.html" not in path)
+    told = command("put", source, there.url, "--yes")
+    assert told.code == exits.FORBIDDEN
+    assert re.search("site cannot be read: .*Permission denied: '.*/d.html'", told.err)
     assert there.names() == there.left() == []
 
 

@@ -157,6 +157,21 @@ def test_what_was_done_before_a_failure_is_told(how: Any) -> None:
     assert how != "json" or len(orjson.loads(out.getvalue())["rows"]) == 1
 
 
+@pytest.mark.parametrize("changes", [True, False])
+@pytest.mark.parametrize("how", ["json", "jsonl", "csv"])
+def test_work_goes_on_though_nobody_reads(how: Any, changes: bool) -> None:
+    """A full disk under the report stops no clean-up; a list ends."""
+
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(28, "No space left on device")
+
+    rows = iter(map(row, KEYS[:3]))
+    printer = Output(how, Full(), changes)
+    printer.rows("row", COLUMNS, rows, fields=tuple(ROWS[0]))
+    assert (list(rows) == [], len(printer.lost)) == (changes, 1)
+
+
 def test_a_result_never_runs_into_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is printed while bars are shown begins on a line that they have left."""
     shown = Terminal()

@@ -258,10 +258,10 @@ def failing(
 
 
 @contextmanager
-def full_disk() -> Iterator[None]:
-    """In the block the system refuses what would make a file longer than 1,000 bytes."""
+def full_disk(bytes_max: int = 1000) -> Iterator[None]:
+    """In the block the system refuses what would make a file longer than so."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_max, hard))
     try:
         yield
     finally:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
+from magic_committer.filesystem.put import files_in
 from magic_committer.options import Track
 from magic_committer.stores.memory import MemoryStore
 from tests.destinations import DISKS, OnDisk, There
@@ -349,6 +350,23 @@ def test_what_cannot_be_put_is_an_error_at_once(there: There, source: Path, bad:
         job.put_directory(source)
     assert there.data() == {}
     assert there.left() == []
+
+
+def test_directories_may_lie_deep(tmp_path: Path) -> None:
+    """Deeper than Python calls itself; what is too deep for a key is refused by that."""
+    (tmp_path / "stays").touch()
+    deep = source = tmp_path / "source"
+    source.mkdir()
+    for _ in range(1500):
+        deep = deep / "d"
+        deep.mkdir()
+    (path := deep / "a").touch()
+    try:
+        files, _ = files_in(str(source))
+    finally:
+        path.unlink()
+        os.removedirs(deep)  # pytest's removal calls itself
+    assert [file.path for file in files] == [str(path)]
 
 
 def test_a_file_that_changes_meanwhile_is_an_error(

@@ -422,6 +422,17 @@ def test_what_cannot_be_cleared_is_told(tmp_path: Path, monkeypatch: pytest.Monk
     assert "not yours" in told
 
 
+@pytest.mark.parametrize("committer", ["magic", "manifest"])
+def test_a_full_disk_is_named_at_the_start(committer: str, tmp_path: Path) -> None:
+    """Not only that there was no clear answer; and no empty directory stays."""
+    with full_disk(10):
+        raises(
+            mc.OutcomeUnknown, mc.start, (tmp_path / "t").as_uri(), committer=committer,
+            match=r"could not be written: put of .*: File too large\. Start a new job",
+        )  # fmt: skip
+    assert not list((tmp_path / "t").iterdir())
+
+
 @pytest.mark.parametrize("fails", ["write", "close"])
 def test_a_full_disk_ends_the_attempt_and_not_the_job(tmp_path: Path, fails: str) -> None:
     """The system refuses a file's bytes: no commit without the file; another attempt may."""

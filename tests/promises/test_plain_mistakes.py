@@ -118,6 +118,11 @@ assert job.report.files == 1  #> a
 with w as job: job.put_file("page.html"); job.put_file("page.html", "a.csv.gz")
 assert head("page.html")["ContentType"] == "text/html"
 assert head("a.csv.gz")["ContentType"] == "binary/octet-stream"  #> a.csv.gz page.html
+with w as job: job.write_text("a", "abc")
+with mc.write(u) as job: d = job.filesystem(read_through=True); job.write_text("b", "1")
+assert d.read_block("a", 1, 1) == b"b" and d.read_block("a", 1, None) == b"bc"  #> a b
+with mc.open(Path("a b%41.csv").absolute().as_uri(), "w") as f: f.write("1")
+assert Path("a b%41.csv").read_text() == "1"  #>
 """
 """The guesses of a review, but Spark's and Pillow's: what works ends in ``#>`` and the files that
 are there, what fails in ``#!`` and what its error says."""
@@ -125,6 +130,9 @@ are there, what fails in ``#!`` and what its error says."""
 MISTAKES = r"""
 with mc.write("s3://no-such-bucket-xyz/t"): pass  #! `aws s3 mb s3://no-such-bucket-xyz` makes one
 with mc.write("bucket/t"): pass  #! 'bucket/t' is not an S3 URL: no scheme. Write 's3://bucket/path'
+mc.open("out.csv", "w")  #! 'out.csv' is not .*, or pathlib.Path\('out.csv'\).absolute\(\).as_uri
+mc.open("/tmp/a%20", "w")  #! '/tmp/a%20' is not an S3 URL.* Write 'file:///tmp/a%2520',
+mc.write("/")  #! '/' is not an S3 URL: no scheme. Write 's3://bucket/path'$
 with mc.write("https://bucket.s3.amazonaws.com/t"): pass  #! Write 's3://bucket/path'
 with mc.write(u, region="eu-west-7") as job: job.write_text("a", "1")  #> a
 del os.environ["AWS_ACCESS_KEY_ID"]
@@ -133,7 +141,7 @@ del os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]
 with mc.write(u): pass  #! Give credentials as for every AWS tool
 with mc.write(u, profile="nope"): pass  #! profile \(nope\) could not be found
 with mc.write(u, endpoint_url=url.replace("http", "https")): pass  #! Check the endpoint's scheme
-with mc.write(u, endpoint_url=url[7:]): pass  #! Invalid endpoint
+with mc.write(u, endpoint_url=url[7:]): pass  #! no http:// or https:// URL of a host
 with mc.write(u, endpoint_url="http://127.0.0.1:1"): pass  #! connection refused.*Nothing was sent
 with mc.write(u, endpoint_url="http://no.invalid"): pass  #! not known.*Nothing was sent
 with w as job: f = job.open("a", "w"); f.write("1")  #! ^not closed: a .*with job.open\(
@@ -143,6 +151,7 @@ with w as job: job.write_text("/a", "1")  #! '/a' is not relative
 with w as job: job.write_text("../a", "1")  #! has the element '..'
 with w as job: f = job.open("a"); f.close(); f.write(b"1")  #! closed file s3://bucket/.*/a
 with w as job, job.open("a") as f: f.read()  #! with job.local_file\(name\)
+with w as job: job.local_file("a" * 300)  #! has 255 bytes at most: shorten it, or use task.open
 with w as job: job.open("a", "r")  #! mode 'r': a file of a job is written once, by 'wb' or 'w'
 with w as job: job.open("a", "r+b")  #! mode 'r\+b': a file of a job is written once
 with w as job, job.open("a") as f: f.write(b"1"); f.seek(0)  #! with job.local_file\(name\)
@@ -197,6 +206,9 @@ with w as job: job.open("a", encoding="utf-8")  #! are for text: open it with mo
 with w as job: job.put_file(7)  #! a path of this machine is text or a Path, not int
 with w as job: job.put_file("none.html")  #! none.html
 f = mc.open(u + "/a", "wb"); f.write(b"1"); f.abort(); f.abort(); assert f.closed  #>
+mc.start(u, checkpoint="\ud800")  #! checkpoint is the text that names a query's checkpoint, not
+mc.start(u, progress=5)  #! progress is a function, not int: 5. Pass progress=print
+mc.run(u, work, [1], executor=lambda: 5)  #! executor is an Executor or a function that makes one, not int: 5
 with w as job: job.filesystem(keep_bytes_max="1")  #! is a number of bytes, not '1'
 with w as job: job.filesystem(keep_bytes_max=-1)  #! there are 0 bytes or more
 with w as job: job.filesystem().open(b"a")  #! a path is text, not bytes

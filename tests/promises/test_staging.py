@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import os
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pyarrow
+import pyarrow.csv
 import pytest
 
 import magic_committer as mc
@@ -68,7 +74,7 @@ def test_a_local_file_is_uploaded_when_it_is_closed(s3: MemoryStore, tmp_path: P
     job = mc.start(DEST, options=mc.Options(buffer_dir=str(tmp_path)))
     with job.task(1) as task:
         with task.local_file("a.db") as file:
-            database = sqlite3.connect(os.fspath(file))
+            database = sqlite3.connect(file.path)
             database.execute("create table t (n)")
             database.commit()
             database.close()
@@ -100,6 +106,66 @@ def test_a_local_file_is_a_file(s3: MemoryStore, committer: str) -> None:
         for call in (file.read, file.tell, file.fileno, file.truncate):
             raises(ValueError, call, match="closed file")
     assert visible(s3) == {"t/a.csv": b"1,2\n3,4\n"}
+
+
+def header(file: Any) -> None:
+    file.write(b"header..")
+    np.arange(5).tofile(file)
+
+
+def text_twice(file: Any) -> None:
+    np.savetxt(file, [1.5])
+    np.savetxt(file, [2.5])
+
+
+def arrow(file: Any) -> None:
+    file.write(b"# made by x\n")
+    pyarrow.csv.write_csv(pyarrow.table({"a": [1]}), file)
+
+
+def members(file: Any) -> None:
+    for one in (b"one", b"two"):
+        with gzip.open(file, "wb") as member:
+            member.write(one)
+
+
+def arrays(file: Any) -> None:
+    square = np.ones((4, 4))
+    for array in (np.zeros((0, 3)), np.asfortranarray(square), square[::2]):
+        file.write(array if isinstance(file, mc.LocalFile) else array.tobytes())
+
+
+@pytest.mark.parametrize("write", [header, text_twice, arrow, members, arrays])
+@pytest.mark.parametrize("committer", ["magic", "directory"])
+def test_a_library_that_is_given_a_local_file_adds_to_it(
+    s3: MemoryStore, tmp_path: Path, committer: str, write: Callable[[Any], None]
+) -> None:
+    """Nothing that was written before is lost, as if its path were opened anew."""
+    with open(tmp_path / "plain", "w+b", buffering=0) as plain:
+        write(plain)
+    with mc.write(DEST, committer=committer) as job, job.local_file("a") as file:
+        write(file)
+    unpack = gzip.decompress if write is members else bytes  # their heads have times
+    assert unpack(s3.body("t/a")) == unpack((tmp_path / "plain").read_bytes())
+
+
+@pytest.mark.parametrize("committer", ["magic", "directory"])
+def test_a_program_may_rename_over_a_local_file(s3: MemoryStore, committer: str) -> None:
+    """What is at the path is sent; but not if something that was written is lost by that."""
+
+    def rename_over(file: mc.LocalFile) -> None:
+        (new := file.path.with_suffix(".tmp")).write_bytes(b"new")
+        new.rename(file.path)
+
+    with mc.write(DEST, committer=committer) as job, job.local_file("a") as file:
+        raises(mc.WrongType, lambda: file.write("text"), match="a file of bytes")  # type: ignore[arg-type]
+        rename_over(file)
+        assert file.length == 3
+    lost = mc.start(DEST, committer=committer).task(1).local_file("b")
+    lost.write(b"old")
+    rename_over(lost)
+    raises(mc.UploadFailed, lost.close, match="what was written to it is lost")
+    assert (visible(s3), file.length) == ({"t/a": b"new"}, 3)
 
 
 def test_what_a_task_finds_in_its_directory_is_told(s3: MemoryStore, tmp_path: Path) -> None:

@@ -43,6 +43,20 @@ def test_what_hadoop_cannot_complete_is_refused(
     assert not memory_s3.requests
 
 
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"buffer_dir": 5}, "buffer_dir is text, not int"),
+        ({"uniform_parts": "no"}, "uniform_parts is True or False, not str"),
+        ({"block_bytes": "8M"}, "block_bytes is a whole number, not '8M'"),
+    ],
+)
+def test_a_value_of_another_type_is_refused(given: dict[str, Any], says: str) -> None:
+    """Where the options are made."""
+    with pytest.raises(mc.OptionError, match=says):
+        mc.Options(**given)
+
+
 def test_more_requests_at_once_than_the_limit_are_refused() -> None:
     """No store takes so many from one client."""
     with pytest.raises(mc.OptionError, match="commit_threads=1025 is not between 1 and 1024"):
@@ -62,8 +76,13 @@ KEY = bytes(range(32))
         ({"sse_customer_key": KEY[:16], "encryption": "SSE-C"}, "has 32 bytes"),
         ({"access_key": "a"}, "go together"), ({"secret_key": "s"}, "go together"),
         ({"transport": "curl"}, "transport='curl' is none of"),
-        *[({name: seconds}, f"{name} is above 0")
-          for name in SECONDS_FIELDS for seconds in (0, -1, float("nan"))],
+        *[({name: seconds}, f"{name} is a number above 0, not {seconds!r}")
+          for name in SECONDS_FIELDS for seconds in (0, -1, float("nan"), "5", None)],
+        ({"endpoint_url": 5}, "endpoint_url is text, not int"),
+        *[({"endpoint_url": url}, "no http:// or https:// URL of a host")
+          for url in ("ftp://x", "host:9000", "http://", "http://a:b", "http://a:0")],
+        ({"access_key": "a", "secret_key": b"secret"}, "secret_key is text, not bytes"),
+        ({"anonymous": "yes"}, "anonymous is True or False, not str"),
         ({"retry_attempts_max": 0}, "retry_attempts_max=0 is not between 1 and 100"),
         ({"connections_max": 4097}, "connections_max=4097 is not between 1 and 4096"),
         ({"connections_max": True}, "connections_max is a whole number, not True"),

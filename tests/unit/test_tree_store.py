@@ -470,10 +470,13 @@ def test_what_a_file_system_lacks_is_refused(store: TreeStore) -> None:
 
 
 def test_a_name_that_is_no_text_is_refused(store: TreeStore, tmp_path: Path) -> None:
-    """A listing that left it out would say that there is no data."""
+    """A listing that left it out would say that there is no data; that of the jobs beside it is
+    whole."""
     (tmp_path / "root/t").mkdir(parents=True)
     Path(os.fsdecode(os.fsencode(tmp_path / "root/t") + b"/\xff.csv")).write_bytes(b"x")
     _refused(lambda: list(objects(store, "t/")), match="UTF-8")
+    store.put("t/__magic_job-1/_job.json", b"1")
+    assert [info.key for info in objects(store, "t/__magic_job-")] == ["t/__magic_job-1/_job.json"]
 
 
 # What dead processes leave ------------------------------------------------------------------------

@@ -357,6 +357,14 @@ class ToldFile(io.BufferedIOBase):
     def tell(self) -> int:
         return cast("int", self._told("tell"))
 
+    @property
+    def size(self) -> int:
+        """How many bytes a file that is read has: for fsspec's ``read_block``."""
+        here = self.tell()
+        size = self.seek(0, io.SEEK_END)
+        self.seek(here)
+        return size
+
     def flush(self) -> None:
         if not self._ended and self._file.writable():
             self._told("flush")
