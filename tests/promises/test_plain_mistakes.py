@@ -208,7 +208,7 @@ with w as job: job.put_file("none.html")  #! none.html
 f = mc.open(u + "/a", "wb"); f.write(b"1"); f.abort(); f.abort(); assert f.closed  #>
 mc.start(u, checkpoint="\ud800")  #! checkpoint is the text that names a query's checkpoint, not
 mc.start(u, progress=5)  #! progress is a function, not int: 5. Pass progress=print
-mc.run(u, work, [1], executor=lambda: 5)  #! executor is an Executor or a function that makes one, not int: 5
+mc.run(u, work, [1], executor=lambda: 5)  #! executor is an Executor or a function that
 with w as job: job.filesystem(keep_bytes_max="1")  #! is a number of bytes, not '1'
 with w as job: job.filesystem(keep_bytes_max=-1)  #! there are 0 bytes or more
 with w as job: job.filesystem().open(b"a")  #! a path is text, not bytes
