@@ -254,10 +254,16 @@ def of_handler(
     return None
 
 
+_OURS = __name__.partition(".")[0] + "."
+
+
 def pass_on(error: BaseException) -> None:
     """Raise an error again that a signal handler has raised itself: it is no answer of the system
     to a call, and nothing may be tried again, or gone on with, because of it."""
-    if of_handler(error, error.__context__) is not None:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith(_OURS):
+        trace = trace.tb_next  # to look at all handlers takes longer than the call did
+    if trace is not None and of_handler(error, error.__context__) is not None:
         raise error
 
 
