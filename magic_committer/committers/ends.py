@@ -218,16 +218,30 @@ class TaskAttempt(ABC):
         """Take a file of `open` out of the attempt: see `Task.discard`. Repeatable after a
         StoreError. Afterwards the name is free."""
 
-    def _take_back(self, name: str) -> None:
-        """Take a closed file out whose ``with`` block an exception has ended: a wrapper, such as
-        `io.TextIOWrapper`, has closed it. The attempt cannot commit before it is out."""
+    def _take_back(self, file: TaskFile) -> None:
+        """Remove a closed file whose ``with`` block an exception has ended: a wrapper, such as
+        `io.TextIOWrapper`, has closed it. The attempt cannot commit before it is out. Does nothing
+        if it is out already: another file may have its name by now."""
+        with self._turns.lock:
+            name = self._name_of(file)
+        if name is None:
+            return
         self._cut.add(name)
         self._drop_closed(name)
         self._cut.discard(name)
         self.gone(name)
 
+    def _name_of(self, file: TaskFile) -> str | None:
+        """The name that a file is stored under now."""
+        return next((name for name, one in self._files.items() if one is file), None)
+
     def _drop_closed(self, name: str) -> None:
         self.discard(name)
+
+    def _cut_short(self, name: str) -> TaskFailed:
+        return self._set.failed(
+            f": an exception has cut {name!r}, which was closed before, and it is not removed yet"
+        )
 
     @abstractmethod
     def _save_set(self) -> TaskCommit:
@@ -269,10 +283,7 @@ class TaskAttempt(ABC):
         first = self.phase is Phase.OPEN
         try:
             for name in sorted(self._cut):
-                raise self._set.failed(
-                    f": an exception has cut {name!r}, which was closed before, and it could not"
-                    " be taken out"
-                )
+                raise self._cut_short(name)
             result = self._save_set()
         except BaseException as error:
             if first and self._set.refused:

@@ -318,6 +318,8 @@ class Attempt(TaskAttempt):
     def share(self) -> None:
         """Let other processes commit the attempt from now on: its files then look whether one
         has."""
+        for name in self._cut:
+            raise self._cut_short(name)
         self._saved.share()
         # A call that discards may have looked before: both look after they have shown themselves.
         self._turns.refuse(Doing.DISCARD)
@@ -358,7 +360,7 @@ class Attempt(TaskAttempt):
                 beside=self._closings if self._in_memory else None,
                 statistics=self.statistics,
             )
-            stream.take_back = partial(self._take_back, name)
+            stream.take_back = self._take_back
             file = self._files[name] = _File(name, stream)
             stream.when_pending(file.let_go)
         self.statistics.add(statistics.FILES_CREATED)
@@ -381,7 +383,7 @@ class Attempt(TaskAttempt):
         except BaseException:
             stream.abort()
             raise
-        file.take_back = stream.take_back
+        file.take_back = lambda _: self._take_back(stream)
         return file
 
     def directory(self, *, unique: bool) -> Path:
@@ -452,16 +454,27 @@ class Attempt(TaskAttempt):
             stream.abort()  # does nothing to a closed file
         if file.pending is not None:
             self._take_out(file, file.pending)
-            failures: list[BaseException] = []
-            # This handle alone could commit the file, and has not: it has not become an object.
-            count = remove_all(self._runtime, [file.pending], failures, look_first=False)
-            if failures:
-                raise failures[0]
-            self.statistics.add(statistics.COMMITS_ABORTED, count)
+            self._remove(file.pending)
         with self._turns.lock:
             self._cut.discard(file.name)
             if self._files.get(file.name) is file:
                 del self._files[file.name]
+
+    def _remove(self, pending: Pending) -> None:
+        """Abort the upload of a file that nobody can commit, so that it has not become an
+        object."""
+        failures: list[BaseException] = []
+        count = remove_all(self._runtime, [pending], failures, look_first=False)
+        if failures:
+            raise failures[0]
+        self.statistics.add(statistics.COMMITS_ABORTED, count)
+
+    def _name_of(self, file: TaskFile) -> str | None:
+        assert isinstance(file, UploadStream)
+        for name, one in self._files.items():
+            if one.pending is not None and one.pending.upload_id == file.upload_id:
+                return name
+        return None
 
     def _drop_closed(self, name: str) -> None:
         pending = self._files[name].pending
@@ -473,6 +486,8 @@ class Attempt(TaskAttempt):
         self._saved.give_up(pending, error)
         if self._saved.dead is None:
             raise error
+        self._saved.take_out(self._paths.pending(self.attempt, name), pending)
+        self._remove(pending)
 
     def _take_out(self, file: _File, pending: Pending) -> None:
         if file.discarded:
@@ -495,6 +510,8 @@ class Attempt(TaskAttempt):
         self._fence.cover_when_answered(len(self._files), self._closings.ask)
         self._closings.settle()
         self._closings.tell_failure()
+        if self._saved.dead is not None:
+            raise self._saved.dead
         self._refuse_lost_files(self._files)  # looks first: a closed file stays closed
         for file in [file for file in self._files.values() if file.discarded]:
             self._discard(file)  # the call that discarded it has failed

@@ -288,7 +288,7 @@ class TreeAttempt(TaskAttempt):
             self._turns.check_open()
             self._refuse_twice(self._files, name)
             file = self._files[name] = make(name)
-        file.take_back = partial(self._take_back, name)
+        file.take_back = self._take_back
         return file
 
     def directory(self, *, unique: bool) -> Path:

@@ -224,8 +224,8 @@ class SavedFiles:
                 raise self._set.failed(
                     f": another handle has closed a file {pending.destination_key!r} before. That"
                     " one stays, and this one is never published",
-                    "Give each file of an attempt a name of its own, and each run of a task an"
-                    " attempt of its own",
+                    "Give each file of an attempt a name of its own. A task that was pickled is one"
+                    " attempt: to run it again, send the job, and call job.task(...) there",
                 ) from error
             etag = there.info.etag  # of a try that got no answer
         self._saved[key] = etag, pending

@@ -57,7 +57,7 @@ from magic_committer.protocol.record import TaskCommit
 from magic_committer.runtime.components import Progress
 from magic_committer.stores.base import Attributes
 from magic_committer.stores.urls import url_of
-from magic_committer.upload import FileState, LocalFile
+from magic_committer.upload import FileState, LocalFile, TaskFile
 from magic_committer.upload.local import refuse_full
 
 logger = logging.getLogger("magic_committer")
@@ -100,7 +100,7 @@ class StagingAttempt(Attempt):
             self._refuse_twice(self._written, name)
             file = self._local_file(name, url, on_close=partial(self._move_in, name))
             self._written[name], self._attributes[name] = file, attributes
-        file.take_back = partial(self._take_back, name)
+        file.take_back = self._take_back
         return file
 
     local_file = open
@@ -114,6 +114,9 @@ class StagingAttempt(Attempt):
     def waiting(self) -> NoReturn:
         """Not to be asked for: see `streams`. Raises `OptionError`."""
         raise self._writes_locally()
+
+    def _name_of(self, file: TaskFile) -> str | None:
+        return next((name for name, one in self._written.items() if one is file), None)
 
     def _drop_closed(self, name: str) -> None:
         with self._turns.lock:

@@ -52,10 +52,9 @@ class WrittenFile(TaskFile):
     """A file of a task, opened through a file system. It can only be written, from start to end.
     The bytes of an upload are also kept while it is small.
 
-    An exception that leaves ``with`` gives the file up, as every file of a task does. A library's
-    wrapper that closes it instead leaves it to its task. It is not closed when it is dropped:
-    a file dropped without a close has lost bytes, and the task's commit refuses that
-    (`FileStillOpen`).
+    An exception that leaves ``with`` gives the file up, as every file of a task does. It is not
+    closed when it is dropped: a file dropped without a close has lost bytes, and the task's commit
+    refuses that (`FileStillOpen`).
     """
 
     def __init__(self, file: ShelvedFile, system: JobFileSystem) -> None:
@@ -63,6 +62,7 @@ class WrittenFile(TaskFile):
         assert isinstance(file.stream, TaskFile)  # it was just opened
         self._stream = file.stream
         self.pid = self._stream.pid
+        self.take_back = self._take_back
         self._system = system
         self._held: bytearray | None = bytearray()
         if not system._file_bytes_max:
@@ -123,6 +123,11 @@ class WrittenFile(TaskFile):
         if self._held is not None:
             self._let_go()
         self._stream.abort()
+
+    def _take_back(self, _: TaskFile) -> None:
+        self._stream.take_back(self._stream)
+        kept, self._file.kept = self._file.kept, None
+        self._system._give_room_back(kept)
 
     def commit(self) -> None:
         """Of a transaction of fsspec: nothing is to be done, since the job publishes."""

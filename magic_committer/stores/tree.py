@@ -459,7 +459,9 @@ class TreeStore:
                 if not isinstance(key := mark.get("k"), str):
                     self._remove_stale(entry, "")
                 elif key.startswith(prefix) and not self._is_visible(key, entry):
-                    yield UploadInfo(key, upload_id, mark.get("t"), metadata=_metadata_in(mark))
+                    began = mark.get("t")
+                    began = began if isinstance(began, int | float) else None
+                    yield UploadInfo(key, upload_id, began, metadata=_metadata_in(mark))
 
     def _remove_stale(self, entry: TreeEntry, owner: str) -> None:
         """Remove what a process that died a day ago has left, and its owner has not."""
@@ -1202,7 +1204,9 @@ def _metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
 
 def _metadata_in(mark: Mapping[str, Any]) -> dict[str, str]:
     """The user's metadata; others may write marks as well."""
-    return kept if isinstance(kept := mark.get("m"), dict) else {}
+    found = mark.get("m")
+    kept = found.items() if isinstance(found, dict) else ()
+    return {name: text for name, text in kept if isinstance(text, str)}
 
 
 def _part(row: Row) -> Part:

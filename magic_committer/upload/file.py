@@ -86,13 +86,13 @@ class TaskFile(io.BufferedIOBase, BinaryIO):
     Attributes:
         pid: the process that opened it.
         name: the URL of the future file.
-        take_back: removes the closed file from its attempt again.
+        take_back: called with the closed file, removes it from its attempt again.
     """
 
     mode = "wb"
     pid: int = 0
     name: str = ""
-    take_back: Callable[..., object] = nothing
+    take_back: Callable[[TaskFile], object] = staticmethod(nothing)
 
     @property
     @abstractmethod
@@ -152,7 +152,7 @@ class TaskFile(io.BufferedIOBase, BinaryIO):
             with cleaning_up(error):
                 self.abort()
                 if self.state is FileState.PENDING:  # a wrapper has closed it
-                    self.take_back()
+                    self.take_back(self)
         except Exception as failed:
             if error is not None:
                 error.add_note(f"the upload of {self.name} could not be aborted: {failed}")

@@ -472,6 +472,11 @@ class UploadStream(TaskFile):
             self._fail(error)
             raise
 
+    @property
+    def upload_id(self) -> str:
+        """The id of its upload, once that was created."""
+        return self._sender.created().upload_id
+
     def _uncounted(self) -> int:
         """Bytes of small writes that the ledger does not know of."""
         return self._block.length - self._ledger.filled if self._block is not None else 0

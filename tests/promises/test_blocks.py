@@ -22,6 +22,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.errors import NotSupported, Unanswered
 from magic_committer.job import give_up
+from magic_committer.options import ConditionalWrites
 from magic_committer.stores.memory import MemoryStore
 from tests.destinations import There
 from tests.promises.hands import (
@@ -84,7 +85,13 @@ URL = "s3://bucket/t/a.csv"
 
 @pytest.mark.parametrize(
     ("suffix", "read"),
-    [("", bytes), (".gz", gzip.decompress), (".bz2", bz2.decompress), (".XZ", lzma.decompress)],
+    [
+        ("", bytes),
+        ("%20", bytes),
+        (".gz", gzip.decompress),
+        (".bz2", bz2.decompress),
+        (".XZ", lzma.decompress),
+    ],
 )
 def test_one_file_appears_at_its_close_compressed_by_its_suffix(
     s3: MemoryStore, suffix: str, read: Callable[[bytes], bytes]
@@ -256,19 +263,41 @@ def cut(file: Any, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 9_000_000])
-@pytest.mark.parametrize("call", ["open", "local_file"])
+@pytest.mark.parametrize("call", ["open", "local_file", "filesystem"])
 def test_a_file_that_its_wrapper_closed_is_given_up_all_the_same(
     there: There, call: str, size: int
 ) -> None:
     """It may be cut short. The block goes on without it, and its file systems do not show it."""
+
+    def opened(name: str, unique: bool) -> Any:
+        if call == "filesystem":
+            return job.filesystem(unique=unique).open(name, "wb")
+        return getattr(job, call)(name, unique=unique)
+
     with there.write() as job:
         write(job, "good")
-        cut(getattr(job, call)("cut", unique=True), size)
-        assert job.filesystem().ls("", detail=False) == ["good"]
-        cut(getattr(job, call)("too"), size)
-        assert job.filesystem().ls("", detail=False) == ["good"]
+        for unique in (True, False):
+            cut(opened("cut", unique), size)
+            assert job.filesystem().ls("", detail=False) == ["good"]
     assert there.data() == {"good": b"1"}
     assert there.left() == []
+
+
+@pytest.mark.parametrize("size", [1, 9_000_000])
+def test_another_file_that_has_its_name_by_now_is_not_given_up(there: There, size: int) -> None:
+    """Nor is it asked for twice, where two blocks of one file end."""
+    with there.write() as job:
+        with suppress(KeyError), job.open("x") as file:
+            file.write(b"1" * size)
+            file.close()
+            job.discard("x")
+            write(job, "x", b"2" * size)
+            raise KeyError
+        with suppress(KeyError), job.open("y") as file, file:
+            cut(file, size)
+            write(job, "y", b"3" * size)
+            raise KeyError
+    assert there.data() == {"x": b"2" * size, "y": b"3" * size}
 
 
 @pytest.mark.parametrize(
@@ -304,19 +333,27 @@ def test_where_it_cannot_be_taken_out_its_attempt_cannot_commit(
         raise KeyError
     s3.before = None
     assert "could not be aborted" in raised.value.__notes__[0]
+    raises((mc.TaskFailed, pickle.PicklingError), pickle.dumps, task)
     raises(mc.TaskFailed, task.commit, match="an exception has cut 'cut'")
     job.abort()
     assert remains(s3) == ({}, [], [])
 
 
-def test_where_others_may_commit_it_nobody_can_any_more(s3: MemoryStore) -> None:
-    """A file by path, which is stored at its close."""
-    job = mc.start(DEST, job_id="1")
+@pytest.mark.parametrize("conditions", ["on", "off"])
+def test_where_others_may_commit_it_nobody_can_any_more(
+    s3: MemoryStore, conditions: ConditionalWrites
+) -> None:
+    """A file by path, which is stored at its close. Without conditions they commit without it."""
+    job = mc.start(DEST, job_id="1", options=mc.Options(conditional_writes=conditions))
     cut(mc.open_magic(f"{DEST}/__magic_job-1/job-1/00/tasks/a/__base/cut"), 1)
+    assert s3.open_uploads() == ()
     attempt = mc.attach(DEST, "1").task("a", attempt="a")
-    raises(mc.TaskFailed, attempt.commit, match="aborted")
-    job.commit(expect=0)
-    assert remains(s3)[:2] == ({}, [])
+    if conditions == "on":
+        raises(mc.TaskFailed, attempt.commit, match="aborted")
+    else:
+        assert attempt.commit().files == 0
+    job.commit(expect=int(conditions == "off"))
+    assert visible(s3) == {}
 
 
 A = {"a.csv": b"1"}

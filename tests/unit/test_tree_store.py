@@ -526,8 +526,12 @@ def test_marks_of_others_are_not_believed(store: TreeStore, tmp_path: Path) -> N
     for row in ("x", [1, 2], [1, "e", -3, None, 0], [1, "e", 3, "x", 0]):
         os.setxattr(path, "user.magic-committer", orjson.dumps({"k": "t/k", "p": row}))
         assert store.list_parts("t/k", upload) == ()
+    forged = {"k": "t/k", "t": "x", "m": {"a": 5, "b": "1"}}
+    os.setxattr(path, "user.magic-committer", orjson.dumps(forged))
+    (shown,) = uploads(store, "t/")
+    assert (shown.initiated, shown.metadata) == (None, {"b": "1"})
     (tmp_path / "root/other").write_bytes(b"x")
-    for mark in (b"no JSON", b"[]", b'{"m": 1}'):
+    for mark in (b"no JSON", b"[]", b'{"m": 1}', b'{"m": {"a": 1}}'):
         os.setxattr(tmp_path / "root/other", "user.magic-committer", mark)
         assert store.head("other").metadata == {}
 
