@@ -376,7 +376,8 @@ def _typed(of: object, kind: type, words: str, *names: str) -> None:
 def _is_endpoint(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        named = parts.scheme in ("http", "https") and bool(parts.hostname)
+        return named and isinstance(parts.port, int | None)
     except ValueError:  # a port that is no number, say
         return False
 

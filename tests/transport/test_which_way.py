@@ -49,8 +49,8 @@ ARN = "arn:aws:s3:eu-north-1:123456789012:accesspoint/"
         ("b", {"region": "eusc-de-east-1"}, "eusc-de-east-1"),
         ("b", {"endpoint_url": "http://user:word@h"}, "has a user"),
         *[("b", {"endpoint_url": url}, "URL")
-          for url in ("http://h?a=b", "http://h#a", "http://h:0", "http://h/ü", "http://h/a b",
-                      "ftp://h")],
+          for url in ("http://h?a=b", "http://h#a", "http://h:0", "http://h/ü", "http://h/a b")],
+        ("b", {"AWS_ENDPOINT_URL": "ftp://h"}, "URL"),
         ("b", {"BOTOCORE_EXPERIMENTAL__PLUGINS": "a=b"}, "BOTOCORE_EXPERIMENTAL__PLUGINS"),
         ("b", {"AWS_SIGV4A_SIGNING_REGION_SET": "*"}, "sigv4a_signing_region_set"),
     ],
