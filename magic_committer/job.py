@@ -609,7 +609,9 @@ class Task(FileCalls):
     def attempt_id(self) -> str:
         """The attempt's name, unique in the job. For logs. To let another process commit the
         attempt, pickle the task or give `Job.task` a name: its files then check whether another
-        process has committed it."""
+        process has committed it. With ``track="s3"`` each copy of a pickled task is this attempt,
+        which closes a file of one name once: what may run twice gets the job, and calls `Job.task`
+        itself."""
         return self._attempt.attempt
 
     @property
