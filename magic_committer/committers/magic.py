@@ -76,7 +76,7 @@ from magic_committer.upload import (
 #
 # * A commit begins by waiting for every file that is here, and no file comes here while it runs
 #   (`ends`). So what it stores holds every file that was closed.
-# * A file that failed is raised once: by the next `open` or by the commit, whichever comes first.
+# * The error of a file is raised once: by the next `open` or by the commit, whichever comes first.
 # * At most `FILES_MAX` files are here, with at most half of the process's memory for blocks;
 #   `close` waits for the oldest otherwise.
 

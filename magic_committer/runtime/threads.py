@@ -91,6 +91,8 @@ class Patience:
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
+        self.refusing: set[str] = set()
+        """Verbs that the store answers, though by an error of its own."""
         self._since: dict[str, float] = {}
 
     def left(self, verb: str, now: float, seconds_max: float) -> float:

@@ -96,7 +96,7 @@ def test_a_wrong_clock_is_told_after_a_second_try(lab: Lab) -> None:
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9", "http://store.invalid", ""])
 def test_a_store_that_never_answered_is_given_up_soon(lab: Lab, caplog: Any, url: str) -> None:
     """Where nobody has ever listened, or somebody hangs up, the address is wrong: some seconds are
-    enough, and the second try is a warning. A decided job is finished all the same."""
+    enough, and the first failure is a warning. A decided job is finished all the same."""
     lab.patch.setattr(retry, "_met", set())
     lab.said(LOST)
     store = lab.make(url=url or lab.url, retry_attempts_max=99, decided_seconds_max=30.0)
@@ -115,13 +115,30 @@ def test_a_store_that_never_answered_is_given_up_soon(lab: Lab, caplog: Any, url
     assert sum(lab.clock.slept) > 2 * FIRST_SECONDS
 
 
-def test_an_address_that_takes_all_of_the_time_has_one_try(lab: Lab) -> None:
-    """Packets that nobody answers: the system has sent several."""
+def test_an_address_that_takes_all_of_the_time_has_a_second_try(lab: Lab) -> None:
+    """A network may come up while a process starts."""
     lab.patch.setattr(retry, "_met", set())
     lab.patch.setattr(lab.clock, "monotonic", chain([0.0], repeat(FIRST_SECONDS)).__next__)
     with pytest.raises(errors.Unanswered) as caught:
         lab.make(url="http://127.0.0.1:9", retry_attempts_max=99).head("k")
-    assert caught.value.attempts == 1
+    assert caught.value.attempts == 2
+
+
+@pytest.mark.parametrize("reply", [error(500, "InternalError"), Reply(hung=True)])
+def test_an_error_for_one_key_does_not_keep_the_others_from_being_asked(
+    lab: Lab, reply: Reply
+) -> None:
+    """When the time of a phase is used up, a store that answers is asked once for each; one that is
+    silent is not."""
+    lab.script(lambda asked: reply if "/bad" in asked.path else PUT)
+    store = lab.make(read_seconds_max=0.1, retry_seconds_max=5.0, retry_attempts_max=99)
+    with patient():
+        for _ in range(2):
+            with pytest.raises(errors.Unanswered) as caught:
+                store.put("bad", b"x")
+        assert caught.value.attempts == (0 if reply.hung else 1)
+        if not reply.hung:
+            assert store.put("good", b"x").attempts == 1
 
 
 @pytest.mark.parametrize("first", [PUT, SLOW_DOWN, error(403, "AccessDenied"), None])

@@ -32,10 +32,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import Any, NamedTuple
-from urllib.parse import quote, unquote, unquote_plus
+from urllib.parse import unquote_plus
 from xml.etree import ElementTree
 
 from magic_committer.stores.s3.http import Answer, Cause, Failure, NoAnswer, Sent
@@ -124,9 +124,9 @@ _PAIR = re.compile(r"<(\w+)>([^<]*)</")
 """A document of texts alone, in plain ASCII but for the quotes of ETags, as the answers to Create
 and Complete are. It is read without a parser, which takes thrice the time."""
 _NOT_XML = re.compile(
-    rb"&#(?:x([0-9a-fA-F]+)|([0-9]+));|[\0-\x08\x0b\x0c\x0e-\x1f%]|\xef\xbf[\xbe\xbf]"
+    rb"&#(?:x([0-9a-fA-F]+)|([0-9]+));|[\0-\x08\x0b\x0c\x0e-\x1f]|\xef\xbf[\xbe\xbf]"
 )
-"""What XML does not hold, as it is or by its number; and the sign that begins `_in_percent`."""
+"""What XML does not hold, as it is or by its number."""
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _ZONE = re.compile(r"(?:GMT|UTC|Z|[+-]\d\d:?\d\d)$")
 
@@ -319,9 +319,11 @@ def _root(body: bytes) -> ElementTree.Element | None:
     with suppress(ElementTree.ParseError):
         return _parsed(body)
     with suppress(ElementTree.ParseError, ValueError, OverflowError):
-        root = _parsed(_NOT_XML.sub(_in_percent, body))
+        sign = next(c for c in map(chr, range(0xE000, 0xF900)) if c.encode() not in body)
+        root = _parsed(_NOT_XML.sub(partial(_escaped, sign), body))
         for one in root.iter():
-            one.text = unquote(one.text or "")
+            if sign in (text := one.text or ""):
+                one.text = re.sub(f"{sign}(.+?);", lambda found: chr(int(found[1])), text)
         return root
     return None
 
@@ -333,11 +335,14 @@ def _parsed(body: bytes) -> ElementTree.Element:
     return root
 
 
-def _in_percent(found: re.Match[bytes]) -> bytes:
-    """A character of an answer as URLs have it. Raises `ValueError`: there is no such one."""
+def _escaped(sign: str, found: re.Match[bytes]) -> bytes:
+    """A character of an answer by its number, behind a sign. Raises `ValueError`: there is no such
+    character."""
     in_hex, in_tens = found.groups()
-    number = in_hex or in_tens
-    return quote(chr(int(number, 16 if in_hex else 10)) if number else found[0]).encode()
+    number = int(in_hex or in_tens, 16 if in_hex else 10) if in_hex or in_tens else None
+    letter = found[0].decode() if number is None else chr(number)
+    letter.encode()
+    return f"{sign}{ord(letter)};".encode()
 
 
 def _name(element: ElementTree.Element | None) -> str:

@@ -15,7 +15,8 @@ answer on, it has all the time there is.
 
 **Retries end by time**: when the request has been tried for as long as its phase allows, or when
 the phase has met only silence for so long (`magic_committer.runtime.threads`). The last wait is
-shortened, so that the time is used. A try ends with the time, answered or not.
+shortened, so that the time is used. A try ends with the time, answered or not. When the time of a
+phase is used up, a store that answers by errors still gets one try for each request.
 
 `Attempts` says what is next; who waits is not its matter: a thread sleeps, a loop goes on with
 other requests meanwhile.
@@ -48,7 +49,11 @@ WAIT_SECONDS_MAX = 10.0
 """The longest wait, in seconds. A store that is back is found after this time at the latest."""
 SKEWED_ATTEMPTS_MAX = 2
 FIRST_SECONDS = 5.0
-"""How long a store is tried that has not answered yet in this process, and where nobody listens."""
+"""How long a store is tried that has not answered yet in this process, and where nobody listens.
+There are at least two tries."""
+LATE_SECONDS = 5.0
+"""How long the one try may take that a request gets when the time of its phase is used up, if the
+store did answer: an error for one key must not keep the others from being finished."""
 LAST_TRY_SECONDS = 1.0
 """Seconds that are kept for the last try; a tenth of the time, if the time is short."""
 HURRIED_SECONDS = 0.7
@@ -94,6 +99,7 @@ class Attempts:
         self._last_try_seconds = min(LAST_TRY_SECONDS, self._seconds_max / 10)
         self._moved = False
         self._count = 0
+        self._tries_max = 1 if call.once else options.retry_attempts_max
         self._sent = False  # whether a try may have reached the store
 
     def ask(self, over: Loop[Any] | None) -> Waits[tuple[Reply, int]]:
@@ -102,6 +108,9 @@ class Attempts:
         what came of each try."""
         self._started = self._clock.monotonic()
         left = self._left(self._started)
+        refusing = self._patience.refusing if self._patience is not None else ()
+        if left <= 2 * self._last_try_seconds and self._call.verb in refusing:
+            self._tries_max, left = 1, LATE_SECONDS  # of this key it may answer otherwise
         if left <= 2 * self._last_try_seconds or self._broken_off:
             raise Unanswered(
                 f"{self._name} was not sent: the store has not answered for {self._seconds_max:g} s"
@@ -157,6 +166,8 @@ class Attempts:
             return 0.0
         self._sent = self._sent or error.sent is not Sent.NEVER
         found = kind(error)
+        if self._patience is not None:
+            (set.add if error.status else set.discard)(self._patience.refusing, self._call.verb)
         if error.status:
             _met.add(self._way.endpoint)
             if found not in ("throttled", "transient"):
@@ -170,9 +181,10 @@ class Attempts:
         now = self._clock.monotonic()
         left = self._left(now)
         if stranger:
-            if (first_left := self._started + FIRST_SECONDS - now) <= 0:
+            first_left = self._started + FIRST_SECONDS - now
+            if first_left <= 0 and self._count > 1:
                 return None
-            wait = min(wait, first_left)
+            wait = min(wait, max(first_left, TRANSIENT_SECONDS))
         if left > 2 * self._last_try_seconds:  # the wait is cut: the time is used
             wait = min(wait, left - 2 * self._last_try_seconds)
         if left < self._last_try_seconds + wait:
@@ -180,14 +192,14 @@ class Attempts:
         level, until = logging.INFO, ""
         if self._count == 1 and self._way.endpoint not in _met:
             level = logging.WARNING
-            seconds = FIRST_SECONDS if stranger else self._seconds_max
-            until = f", for some {seconds:g} s in all: this store has not answered yet"
+            seconds = min(FIRST_SECONDS if stranger else left, left)
+            until = f", for some {seconds:.0f} s more: this store has not answered yet"
         said = "%s: attempt %d failed (%s), again in %.2f s%s"
         _log.log(level, said, self._name, self._count, reason(error), wait, until)
         return wait
 
     def _again(self, error: Failure, found: str, stranger: bool) -> bool:
-        if self._count >= (1 if self._call.once else self._options.retry_attempts_max):
+        if self._count >= self._tries_max:
             return False
         if found == "skewed":
             return self._count < SKEWED_ATTEMPTS_MAX
