@@ -72,6 +72,8 @@ HURRY_SECONDS = 3.0
 Ctrl-C."""
 VERB_SECONDS = 5.0
 """Seconds for a verb whose phase has waited too long for other verbs."""
+LATE_TRIES_MAX = 10
+"""Requests of a verb in a row that are tried once each when the time of their phase is used up."""
 
 
 class Kind(Enum):
@@ -91,9 +93,8 @@ class Patience:
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
-        self.refusing: set[str] = set()
-        """Verbs that the store answers, though by an error of its own."""
         self._since: dict[str, float] = {}
+        self._late: dict[str, int] = {}
 
     def left(self, verb: str, now: float, seconds_max: float) -> float:
         """How many seconds a request may still wait. 0 or less: give it up.
@@ -110,6 +111,21 @@ class Patience:
         """Note that the store has answered a request with that verb."""
         self._since.pop("", None)
         self._since.pop(verb, None)
+        self._late.pop(verb, None)
+
+    def failed(self, verb: str, *, silent: bool) -> None:
+        """Note that a request failed: the store was silent, or answered by an error of its own."""
+        if silent:
+            self._late.pop(verb, None)
+        else:
+            self._late.setdefault(verb, LATE_TRIES_MAX)
+
+    def may_be_late(self, verb: str) -> bool:
+        """Whether a request may be tried once though the time is used up: an error for one key must
+        not keep the others from being finished."""
+        left = self._late.get(verb, 0)
+        self._late[verb] = max(0, left - 1)
+        return left > 0
 
 
 _hurry: tuple[Patience, float] | None = None

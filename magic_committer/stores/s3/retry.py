@@ -16,7 +16,7 @@ answer on, it has all the time there is.
 **Retries end by time**: when the request has been tried for as long as its phase allows, or when
 the phase has met only silence for so long (`magic_committer.runtime.threads`). The last wait is
 shortened, so that the time is used. A try ends with the time, answered or not. When the time of a
-phase is used up, a store that answers by errors still gets one try for each request.
+phase is used up, a store that answers by errors gets one try for each of the next requests.
 
 `Attempts` says what is next; who waits is not its matter: a thread sleeps, a loop goes on with
 other requests meanwhile.
@@ -52,8 +52,7 @@ FIRST_SECONDS = 5.0
 """How long a store is tried that has not answered yet in this process, and where nobody listens.
 There are at least two tries."""
 LATE_SECONDS = 5.0
-"""How long the one try may take that a request gets when the time of its phase is used up, if the
-store did answer: an error for one key must not keep the others from being finished."""
+"""How long a try may take that is late (`Patience.may_be_late`)."""
 LAST_TRY_SECONDS = 1.0
 """Seconds that are kept for the last try; a tenth of the time, if the time is short."""
 HURRIED_SECONDS = 0.7
@@ -108,9 +107,9 @@ class Attempts:
         what came of each try."""
         self._started = self._clock.monotonic()
         left = self._left(self._started)
-        refusing = self._patience.refusing if self._patience is not None else ()
-        if left <= 2 * self._last_try_seconds and self._call.verb in refusing:
-            self._tries_max, left = 1, LATE_SECONDS  # of this key it may answer otherwise
+        used_up = left <= 2 * self._last_try_seconds
+        if used_up and self._patience and self._patience.may_be_late(self._call.verb):
+            self._tries_max, left = 1, LATE_SECONDS
         if left <= 2 * self._last_try_seconds or self._broken_off:
             raise Unanswered(
                 f"{self._name} was not sent: the store has not answered for {self._seconds_max:g} s"
@@ -167,7 +166,7 @@ class Attempts:
         self._sent = self._sent or error.sent is not Sent.NEVER
         found = kind(error)
         if self._patience is not None:
-            (set.add if error.status else set.discard)(self._patience.refusing, self._call.verb)
+            self._patience.failed(self._call.verb, silent=not error.status)
         if error.status:
             _met.add(self._way.endpoint)
             if found not in ("throttled", "transient"):
