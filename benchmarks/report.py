@@ -36,7 +36,7 @@ README = ROOT / "README.md"
 KEPT = ROOT / "docs" / "assets" / "benchmarks.json"
 BEGIN, END = "<!-- benchmarks: begin -->", "<!-- benchmarks: end -->"
 NOT_MEASURED = (
-    "AWS itself: its network, its throttling, and how long it takes for each request.",
+    "AWS itself: its network, its throttling, and its latency.",
     "Reading; more cores; a server on another machine; the memory of a JVM.",
 )
 
