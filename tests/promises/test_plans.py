@@ -234,4 +234,4 @@ def test_jobs_of_directories_below_are_found_if_asked(
     assert (unread is None) == (not place)
     if unread is not None:
         assert why in unread.problem
-        raises(mc.MagicError, unread.recover)
+        assert unread.problem in raises(mc.JobError, unread.recover).message
