@@ -26,7 +26,7 @@ from magic_committer.cli.shell import Reach, Shell, command, recursive
 from magic_committer.cli.uploads import advice
 from magic_committer.cli.values import DIRECTORY, time_words
 from magic_committer.errors import MagicError, NotSupported
-from magic_committer.errors.messages import age_words, bytes_words
+from magic_committer.errors.messages import age_words, as_word, bytes_words
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.inspect import inspect_all
 from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS, FoundJob
@@ -174,7 +174,7 @@ def way_to_end(job: FoundJob) -> tuple[str, ...]:
     """The command that does what ``would`` says of a job, in words; none if nothing does it now."""
     if job.kind == "litter":
         return "cleanup", job.dest
-    return () if job.would.startswith("nothing") else ("job", "recover", job.dest, job.id)
+    return () if job.would.startswith("nothing") else ("job", "recover", job.dest, *as_word(job.id))
 
 
 def page(data: ReportData) -> str:

@@ -192,7 +192,10 @@ def abort_uploads(
     asked = Filters(**chosen)
     survey = _look(shell, path, asked, sizes=not no_sizes)
     plan = Clearing(survey, foreign, hadoop, max_aborts)
-    ways = [(words, shell.line("job", "recover", *job)) for words, job in plan.advice.items()]
+    ways = [
+        (words, shell.line("job", "recover", dest, *messages.as_word(job_id)))
+        for words, (dest, job_id) in plan.advice.items()
+    ]
     for words, line in ways:
         shell.advise(words, line)
     if plan.question and not dry_run and not yes:

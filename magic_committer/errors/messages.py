@@ -283,6 +283,11 @@ def _python(remedy: Remedy, value: object) -> str:
     return repr(value)
 
 
+def as_word(job_id: str) -> tuple[str, ...]:
+    """A job's id as words of a command; one that looks like an option must be the last word."""
+    return ("--", job_id) if job_id.startswith("-") else (job_id,)
+
+
 def as_command(remedy: Remedy, way: Sequence[str] = ()) -> str:
     """The remedy as a command, quoted for a shell; a Python call where no command does that.
     ``way``: global options that lead to the same store, as words: ``("--profile", "ops")``."""
@@ -290,14 +295,16 @@ def as_command(remedy: Remedy, way: Sequence[str] = ()) -> str:
     if stays or remedy.call not in COMMANDS or not remedy.options.keys() <= FLAGS.keys():
         return in_python(remedy)
     words, always = COMMANDS[remedy.call]
-    line = ["magic-committer", *words, remedy.dest, *filter(None, (remedy.job_id,)), *always]
+    job = as_word(remedy.job_id) if remedy.job_id else ()
+    last = len(job) > 1
+    line = ["magic-committer", *words, remedy.dest, *(() if last else job), *always]
     for name, value in remedy.options.items():
         flag, written = FLAGS[name]
         line += written(flag, value)
     keys = remedy.options.get("accept")
     more = len(keys) - KEYS_NAMED_MAX if isinstance(keys, tuple) else 0
     rest = f" (and {counted(more, 'key')} more, see --format json)" if more > 0 else ""
-    return f"{shlex.join([*line, *way])}{rest}"
+    return f"{shlex.join([*line, *way, *(job if last else ())])}{rest}"
 
 
 def sentence(advice: str, remedies: Sequence[Remedy], worded: Callable[[Remedy], str]) -> str:

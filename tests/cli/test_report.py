@@ -254,7 +254,7 @@ def test_the_page_is_of_the_store_and_changes_nothing(
 ) -> None:
     """It goes to stdout, or whole to a file with nothing beside it, also without the uploads; what
     waits has the command that ends it."""
-    decided = start(PATH, job_id="decided")
+    decided = start(PATH, job_id="--decided")
     committed_task(decided, "t", {"c.csv": b"c"})
     used.before = raising("complete_upload", Unanswered("no answer"))
     with pytest.raises(CommitIncomplete):
@@ -264,7 +264,7 @@ def test_the_page_is_of_the_store_and_changes_nothing(
     told = command("--region", "eu-west-1", "report", PATH)
     assert (told.code, told.err) == (exits.OK, "")
     (line,) = re.findall("magic-committer(?: --[a-z]+ .*)? job recover [^<]*", told.out)
-    assert line == f"magic-committer --region eu-west-1 job recover {PATH}/ decided"
+    assert line == f"magic-committer --region eu-west-1 job recover {PATH}/ -- --decided"
     assert told.out.startswith("<!DOCTYPE html>")
     assert told.out.endswith("</html>\n")
     text = Parsed(told.out).text
