@@ -15,7 +15,7 @@ import click
 from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, note, root
 from magic_committer.cli.output import Column
-from magic_committer.cli.shell import Reach, Shell, command, recursive, told
+from magic_committer.cli.shell import Reach, Shell, command, in_backticks, recursive, told
 from magic_committer.cli.values import PLACE, age_option
 from magic_committer.commit.register import FORGET_AFTER_SECONDS, FORGET_GIVEN_AFTER_SECONDS
 from magic_committer.errors import MagicError
@@ -169,7 +169,9 @@ def _clean(
     row |= dict.fromkeys(COUNTS, 0)
     try:
         runtime = shell.runtime(dest.bucket)
-        report = Cleaning(runtime, dest, limits, dry_run=dry_run, options=Options()).run()
+        report = Cleaning(
+            runtime, dest, limits, dry_run=dry_run, options=Options(), worded=in_backticks(shell.s3)
+        ).run()
         errors += report.errors
         row |= {**report.to_dict(), "jobs_recovered": len(report.recovered)}
         row["code"] = exits.BAD_STATE if errors else exits.OK

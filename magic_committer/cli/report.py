@@ -22,9 +22,10 @@ import click
 
 from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, clean, root
-from magic_committer.cli.shell import Reach, Shell, command, recursive
+from magic_committer.cli.shell import Reach, Shell, command, in_backticks, recursive
 from magic_committer.cli.uploads import advice
 from magic_committer.cli.values import DIRECTORY, time_words
+from magic_committer.commit.probe import NOT_ASKED
 from magic_committer.errors import MagicError, NotSupported
 from magic_committer.errors.messages import age_words, as_word, bytes_words
 from magic_committer.hadoop.paths import Destination
@@ -80,7 +81,8 @@ class ReportData:
         unseen: why more uploads may be open than are listed; "" if none can be.
         notes: what could not be found out.
         unlooked: there are directories below ``dest`` whose jobs were not looked for.
-        removing: what can be removed, and the command that does it: a sentence and a line each.
+        removing: what can be removed or found out, and the command that does it: a sentence and a
+            line each.
         program: how the page's other commands begin, so that they reach the same store.
     """
 
@@ -149,7 +151,9 @@ def look(shell: Shell, reach: Reach, dest: Destination) -> ReportData:
             words = f"Left by jobs that are over or dead: {sums.removable.words()}."
             removing.append((f"{words} Remove them:", shell.line("uploads", "abort", dest.url)))
         removing += advice(shell, dest.url, sums.old_words(), Filters())
-        unseen = survey.unseen(ask=False)
+        unseen = survey.unseen(ask=False, worded=in_backticks(shell.s3))
+        if NOT_ASKED in unseen:
+            removing.append(("To ask the store:", shell.line("uploads", "list", dest.url)))
     except NotSupported as error:
         listed, unseen = False, f"Open uploads cannot be listed: {error}"
     if not listed:

@@ -159,8 +159,8 @@ def swept_there(what: str) -> str:
 
 
 Call = Literal[
-    "abort", "adopt", "cleanup", "commit", "doctor", "force_abort", "inspect", "recover", "show",
-    "start",
+    "abort", "adopt", "cleanup", "commit", "doctor", "force_abort", "inspect", "lifecycle",
+    "recover", "show", "start",
 ]  # fmt: skip
 """A function of the package; ``"commit"``: `Job.commit`; ``"show"``: `Job.state`."""
 
@@ -181,6 +181,7 @@ def _if_set(flag: str, value: object) -> list[str]:
 FLAGS: dict[str, tuple[str, Callable[[str, Any], list[str]]]] = {
     "accept": ("--accept", _each),
     "adopt": ("--adopt", _if_set),
+    "days": ("--days", lambda flag, value: [flag, str(value)]),
     "dry_run": ("--dry-run", _if_set),
     "expect": ("--expect", lambda flag, value: [flag, str(value)]),
     "leave_visible": ("--force", _if_set),
@@ -199,6 +200,7 @@ COMMANDS: dict[Call, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "doctor": (("doctor",), ()),
     "force_abort": (("job", "abort"), ("--force",)),
     "inspect": (("job", "list"), ()),
+    "lifecycle": (("lifecycle", "ensure"), ()),
     "recover": (("job", "recover"), ()),
     "show": (("job", "show"), ()),
 }

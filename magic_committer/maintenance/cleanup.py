@@ -17,7 +17,7 @@ same, and for ever if its age is not known: another program may be copying a fil
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -42,7 +42,7 @@ from magic_committer.errors import (
     NotSupported,
     StoreError,
 )
-from magic_committer.errors.messages import NAMED_MAX, age_words
+from magic_committer.errors.messages import NAMED_MAX, Remedy, age_words, in_python
 from magic_committer.hadoop.paths import RECORD, SAVED_SUFFIXES, TEMPORARY, Destination, owner_of
 from magic_committer.maintenance.ending import Ending
 from magic_committer.maintenance.inspect import (
@@ -76,13 +76,14 @@ class Limits:
 
 @dataclass(slots=True)
 class Cleaning:
-    """One cleanup of one destination."""
+    """One cleanup of one destination. ``worded``: how its report writes what may be called."""
 
     runtime: Runtime
     dest: Destination
     limits: Limits
     dry_run: bool
     options: Options
+    worded: Callable[[Remedy], str] = in_python
     _recovered: list[Recovery] = field(default_factory=list)
     _unfinished: list[Recovery] = field(default_factory=list)
     _left_ages: dict[str, float] = field(default_factory=dict)
@@ -315,7 +316,7 @@ class Cleaning:
             self._errors.append(f"uploads could not be listed: {error}")
         self._errors += survey.problems
         try:
-            why = survey.unseen()
+            why = survey.unseen(worded=self.worded)
         except StoreError as error:
             why = str(error)
         self._errors += [why] if why else []
