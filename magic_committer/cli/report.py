@@ -22,11 +22,11 @@ import click
 
 from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, clean, root
-from magic_committer.cli.shell import Reach, Shell, command, in_backticks, recursive
+from magic_committer.cli.shell import Reach, Shell, command, in_backticks, recursive, told
 from magic_committer.cli.uploads import advice
 from magic_committer.cli.values import DIRECTORY, time_words
 from magic_committer.commit.probe import NOT_ASKED
-from magic_committer.errors import MagicError, NotSupported
+from magic_committer.errors import MagicError, StoreError
 from magic_committer.errors.messages import age_words, as_word, bytes_words
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.inspect import inspect_all
@@ -136,9 +136,9 @@ def report(shell: Shell, path: Destination, file: str, deep: bool) -> int:
 def look(shell: Shell, reach: Reach, dest: Destination) -> ReportData:
     """Find out all that a report shows."""
     runtime = shell.runtime(dest.bucket)
-    dests, notes = reach.destinations(dest)
-    if notes:
-        reach.codes.append(exits.BAD_STATE)
+    dests, unknown = reach.destinations(dest)
+    missed, failed = [*unknown], list[StoreError]()
+    problems: tuple[str, ...] = ()
     sums, listed, unseen = Sums(), True, ""
     largest: list[FoundUpload] = []
     removing: list[tuple[str, str]] = []
@@ -146,7 +146,7 @@ def look(shell: Shell, reach: Reach, dest: Destination) -> ReportData:
         survey = OpenUploads(runtime, dest, Filters(), sizes=True)
         added = sums.adding(survey)
         largest = heapq.nlargest(UPLOADS_SHOWN, added, key=lambda u: (u.bytes or 0, u.age or 0.0))
-        notes += survey.problems
+        problems = survey.problems
         if sums.removable.uploads:
             words = f"Left by jobs that are over or dead: {sums.removable.words()}."
             removing.append((f"{words} Remove them:", shell.line("uploads", "abort", dest.url)))
@@ -154,11 +154,20 @@ def look(shell: Shell, reach: Reach, dest: Destination) -> ReportData:
         unseen = survey.unseen(ask=False, worded=in_backticks(shell.s3))
         if NOT_ASKED in unseen:
             removing.append(("To ask the store:", shell.line("uploads", "list", dest.url)))
-    except NotSupported as error:
-        listed, unseen = False, f"Open uploads cannot be listed: {error}"
-    if not listed:
+    except StoreError as error:
+        listed, unseen = False, f"Open uploads cannot be listed: {told(error, shell.s3)}"
+    jobs: list[FoundJob] = []
+    for one in dests:
+        try:
+            jobs += inspect_all(runtime, one, DEAD_AFTER_SECONDS)
+        except StoreError as error:
+            failed.append(error)
+            missed.append(f"the jobs under {one.url} are unknown: {told(error, shell.s3)}")
+    if failed and len(failed) == len(dests) and not listed:
+        raise failed[0]  # nothing is known
+    if missed or not listed:
         reach.codes.append(exits.BAD_STATE)
-    jobs = [job for one in dests for job in inspect_all(runtime, one, DEAD_AFTER_SECONDS)]
+    notes = (*missed, *problems)
     if (more := len(notes) - NOTES_MAX) > 0:
         notes = (*notes[:NOTES_MAX], f"and {more:,} more that could not be read")
     unlooked = not jobs and reach.found_nothing(dest)
@@ -210,7 +219,8 @@ def _figures(data: ReportData) -> list[tuple[str, str, str]]:
     waiting = sum(map(needs_care, data.jobs))
     verb = "wait" if waiting > 1 else "waits"
     care = f"{waiting:,} {verb} to be finished or removed"
-    jobs = ("Jobs", f"{len(data.jobs):,}", care if waiting else "none is waiting for anybody")
+    none = "not all could be looked at" if data.notes else "none is waiting for anybody"
+    jobs = ("Jobs", f"{len(data.jobs):,}", care if waiting else none)
     if data.sums is None:
         return [jobs]
     total, idle = data.sums.all, data.sums.removable

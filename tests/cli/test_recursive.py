@@ -105,18 +105,27 @@ def test_a_directory_that_no_destination_can_be_is_told(command: Command, s3: Me
     s3.put_object("a//b/__magic_job-1/_job.json", b"{}")
     mc.start(f"{BUCKET}/t", job_id="fine")
     told = command("job", "list", BUCKET, "--recursive", "--format", "json")
-    assert told.code == exits.BAD_STATE
+    assert told.code == command("report", BUCKET, "--recursive").code == exits.BAD_STATE
     assert "s3://bucket/a//b/" in told.err
     assert [row["id"] for row in told.json()["rows"]] == ["fine"]
 
 
 def test_a_destination_that_is_refused_hides_no_other(command: Command, lake: MemoryStore) -> None:
-    """It is told with its URL, the rest is listed, and the exit code is not 0."""
+    """It is told with its URL, the rest is listed, and the exit code is not 0; on a page too."""
     forbid(lake, "list", below="lake/flights/__magic_job-")
     told = command("job", "list", BUCKET, "--recursive", "--format", "json")
     assert told.code == exits.BAD_STATE
     assert f"{BUCKET}/lake/flights/: not allowed" in told.err
     assert len(told.json()["rows"]) == 2
+    page = command("report", BUCKET, "--recursive")
+    assert page.code == exits.BAD_STATE
+    assert f"The jobs under {BUCKET}/lake/flights/ are unknown: not allowed" in page.out
+    assert all(f"{BUCKET}/{t}/" in page.out for t in TABLES)
+    page = command("report", f"{BUCKET}/lake/flights")
+    assert (page.code, "No job has a directory" in page.out) == (exits.BAD_STATE, False)
+    assert "none is waiting" not in page.out
+    forbid(lake, "list", "list_uploads", below="lake/flights/")
+    assert command("report", f"{BUCKET}/lake/flights").code == exits.FORBIDDEN
 
 
 def test_a_listing_that_fails_is_no_all_clear(command: Command, lake: MemoryStore) -> None:

@@ -27,7 +27,7 @@ from magic_committer.cli.report import (
     page,
     way_to_end,
 )
-from magic_committer.errors import CommitIncomplete, NotSupported, Unanswered
+from magic_committer.errors import CommitIncomplete, NotSupported, PermissionDenied, Unanswered
 from magic_committer.maintenance.inspect import would_do
 from magic_committer.maintenance.reports import FoundJob
 from magic_committer.maintenance.uploads import CLASSES as OWNER_CLASSES
@@ -277,10 +277,13 @@ def test_the_page_is_of_the_store_and_changes_nothing(
     told = command("report", PATH, "-o", file)
     assert (told.code, told.out, list(tmp_path.iterdir())) == (exits.OK, "", [file])
     assert "table/<b>.csv" in Parsed(file.read_text("utf-8")).text
-    used.before = raising("list_uploads", NotSupported("no listing"))
-    text = Parsed(command("report", PATH).out).text
-    assert any("no listing" in line for line in text)
-    assert {"done", "running"} <= set(text)
+    for refused in (NotSupported("no listing"), PermissionDenied("no listing")):
+        used.before = raising("list_uploads", refused)
+        told = command("report", PATH)
+        text = Parsed(told.out).text
+        assert told.code == exits.BAD_STATE
+        assert any("no listing" in line for line in text)
+        assert {"done", "running"} <= set(text)
 
 
 def test_a_page_goes_to_a_file_a_pipe_or_a_device(
