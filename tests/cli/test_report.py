@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
+from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
 from itertools import pairwise, product
@@ -235,6 +236,7 @@ def test_what_waits_goes_by_what_recovery_would_do(state: State, age: float, wai
     job = FoundJob("j", PATH, "ours", state=state, would=would_do(record, age, 50.0))
     assert needs_care(job) is waits
     assert way_to_end(job) == (("job", "recover", PATH, "j") if waits else ())
+    assert way_to_end(replace(job, kind="litter")) == ("cleanup", PATH)
 
 
 @pytest.fixture
