@@ -468,15 +468,12 @@ class CleanupReport(Told):
 
 
 def together(whole: CleanupReport, parts: Sequence[CleanupReport]) -> CleanupReport:
-    """Add the reports of a path and of the places below it to that of all. Pure. The path's own,
-    which comes first, counts the uploads below it already."""
+    """Add the reports of a path and of the places below it to that of all. Pure."""
     added = {
         one.name: sum((getattr(part, one.name) for part in parts), getattr(whole, one.name))
         for one in fields(whole)
         if one.name not in ("dest", "dry_run")
     }
-    for name in ("uploads_left", "uploads_nameless") if parts else ():
-        added[name] = getattr(parts[0], name)
     return replace(whole, **added)
 
 

@@ -8,7 +8,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.cli import exits
 from magic_committer.errors import PermissionDenied
-from magic_committer.hadoop.paths import Destination
+from magic_committer.hadoop.paths import Destination, unique_name
 from magic_committer.maintenance.inspect import destination_of, has_deeper, jobs_below
 from magic_committer.runtime.components import Runtime
 from magic_committer.stores.memory import MemoryStore
@@ -170,13 +170,16 @@ def test_jobs_of_its_own_are_no_directories_below(s3: MemoryStore) -> None:
 def test_a_cleanup_takes_the_dead_jobs_below(
     command: Command, lake: MemoryStore, clock: PatientClock
 ) -> None:
-    """Those of every table, once each; a live one stays; a dry run counts the same."""
+    """Those of every table, once each, and uploads once; a live one stays; a dry run counts the
+    same."""
+    lake.start_upload(f"sales/{unique_name('orphan.csv', '5' * 32)}")
     clock.ahead += 2 * DAY
     live = mc.start(f"{BUCKET}/sales", job_id="live")
     before = (lake.keys(), lake.open_uploads())
     clean = ("cleanup", BUCKET, f"{BUCKET}/sales", "--recursive", "--format", "json")
     dry = command(*clean, "--dry-run").json()
-    assert dry["summary"]["jobs_recovered"] == 3
+    counts = dry["summary"]["jobs_recovered"], dry["summary"]["uploads_aborted"]
+    assert counts == (3, 1)
     assert (lake.keys(), lake.open_uploads()) == before
     document = command(*clean).json()
     assert sorted((row["dest"], row["jobs_recovered"]) for row in document["rows"]) == [
