@@ -100,6 +100,7 @@ def test_a_report_gives_no_all_clear_and_sends_nothing_to_find_out(
     assert ran.code == (exits.BAD_STATE if server.listing == "none" else exits.OK)
     assert why in ran.out
     assert (f"magic-committer uploads list {T}/" in ran.out) == ("not asked" in why)
+    assert (f"magic-committer lifecycle ensure {T}/" in ran.out) == (server.listing == "keys")
     assert ("at least 0" in ran.out) == (server.listing == "keys")
     assert ("No upload is open" in ran.out) == (not why)
     assert server.requests["create_upload"] == asked
