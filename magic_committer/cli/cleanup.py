@@ -7,6 +7,7 @@ does not stop the next. Two runs at once do no harm: each decision is a swap of 
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ import click
 from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, note, root
 from magic_committer.cli.output import Column
-from magic_committer.cli.shell import Reach, Shell, command, recursive, told
+from magic_committer.cli.shell import Reach, Shell, command, in_backticks, recursive, told
 from magic_committer.cli.values import PLACE, age_option
 from magic_committer.commit.register import FORGET_AFTER_SECONDS, FORGET_GIVEN_AFTER_SECONDS
 from magic_committer.errors import MagicError
@@ -25,6 +26,7 @@ from magic_committer.maintenance.cleanup import Cleaning, Limits
 from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS, LEFTOVER_AFTER_SECONDS
 from magic_committer.maintenance.uploads import OLD_SECONDS
 from magic_committer.options import Options
+from magic_committer.protocol.plan import KeySet
 from magic_committer.runtime.components import SystemClock
 from magic_committer.stores.urls import is_tree
 
@@ -90,8 +92,9 @@ def cleanup(
     reach = Reach(shell, many=True, deep=deep)
 
     def found() -> Iterator[dict[str, Any]]:
+        counted_uploads = defaultdict[str, KeySet](KeySet)
         for dest, problems in _destinations(reach, paths):
-            row = _clean(shell, dest, problems, limits, dry_run)
+            row = _clean(shell, dest, problems, limits, dry_run, counted_uploads[dest.bucket])
             done.append(row)
             _tell(shell, row)
             if not any(row[name] for name in COUNTS):
@@ -141,9 +144,8 @@ def _tell(shell: Shell, row: Mapping[str, Any]) -> None:
 
 def _destinations(
     reach: Reach, paths: Sequence[Destination]
-) -> Iterator[tuple[Destination, tuple[str, ...] | None]]:
-    """Each destination once: a path, with why not all below it are known; and what is below it,
-    with None."""
+) -> Iterator[tuple[Destination, tuple[str, ...]]]:
+    """Each destination once: a path, with why not all below it are known; and what is below it."""
     given = dict.fromkeys(paths)
     for path in tuple(given):
         dests: tuple[Destination, ...] = ()
@@ -155,25 +157,29 @@ def _destinations(
         for dest in dests:
             if dest not in given:
                 given[dest] = None
-                yield dest, None
+                yield dest, ()
 
 
 def _clean(
-    shell: Shell, dest: Destination, problems: tuple[str, ...] | None, limits: Limits, dry_run: bool
-) -> dict[str, Any]:
-    """Clean a destination and give its row. That of a path has, in ``old``, how many old uploads
-    tell no job by their names, and the command that shows whose they are."""
-    began, errors = CLOCK.monotonic(), list(problems or ())
+    shell: Shell, dest: Destination, problems: tuple[str, ...], limits: Limits, dry_run: bool,
+    counted_uploads: KeySet,
+) -> dict[str, Any]:  # fmt: skip
+    """Clean a destination and give its row. It has, in ``old``, how many old uploads tell no job by
+    their names, and the command that shows whose they are; each upload counts in one row only."""
+    began, errors = CLOCK.monotonic(), list(problems)
     old: tuple[str, ...] = ()
     row: dict[str, Any] = {"dest": dest.url, "code": exits.OK, "dry_run": dry_run}
     row |= dict.fromkeys(COUNTS, 0)
     try:
         runtime = shell.runtime(dest.bucket)
-        report = Cleaning(runtime, dest, limits, dry_run=dry_run, options=Options()).run()
+        report = Cleaning(
+            runtime, dest, limits, dry_run=dry_run, options=Options(),
+            worded=in_backticks(shell.s3), counted=counted_uploads,
+        ).run()  # fmt: skip
         errors += report.errors
         row |= {**report.to_dict(), "jobs_recovered": len(report.recovered)}
         row["code"] = exits.BAD_STATE if errors else exits.OK
-        if problems is not None and report.uploads_nameless:
+        if report.uploads_nameless:
             age = duration(OLD_SECONDS)
             old = (
                 f"{counted(report.uploads_nameless, 'upload')} of other programs may leak: older"

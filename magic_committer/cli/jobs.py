@@ -176,8 +176,8 @@ def abort(shell: Shell, revert: bool, force: bool, **job: Any) -> int:
     With --revert, an object that a committing job has written over does not come back.
 
     With --force a job ends whatever its record says, also if that cannot be read: it is undone as
-    far as that goes, and the rest is named and left. Of a Hadoop job, the files that its JVM
-    made visible stay, and the rest is aborted.
+    far as that goes, and the rest is named and left: nobody can finish or undo it any more. Of a
+    Hadoop job, the files that its JVM made visible stay, and the rest is aborted.
     """
     if force:
         return _run(shell, Ending.abort_or_give_up, **job)

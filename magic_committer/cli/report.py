@@ -22,11 +22,12 @@ import click
 
 from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, clean, root
-from magic_committer.cli.shell import Reach, Shell, command, recursive
+from magic_committer.cli.shell import Reach, Shell, command, in_backticks, recursive, told
 from magic_committer.cli.uploads import advice
 from magic_committer.cli.values import DIRECTORY, time_words
-from magic_committer.errors import MagicError, NotSupported
-from magic_committer.errors.messages import age_words, bytes_words
+from magic_committer.commit.probe import NOT_ASKED
+from magic_committer.errors import MagicError, StoreError
+from magic_committer.errors.messages import age_words, as_word, bytes_words
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.inspect import inspect_all
 from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS, FoundJob
@@ -80,7 +81,8 @@ class ReportData:
         unseen: why more uploads may be open than are listed; "" if none can be.
         notes: what could not be found out.
         unlooked: there are directories below ``dest`` whose jobs were not looked for.
-        removing: what can be removed, and the command that does it: a sentence and a line each.
+        removing: what can be removed or found out, and the command that does it: a sentence and a
+            line each.
         program: how the page's other commands begin, so that they reach the same store.
     """
 
@@ -134,9 +136,9 @@ def report(shell: Shell, path: Destination, file: str, deep: bool) -> int:
 def look(shell: Shell, reach: Reach, dest: Destination) -> ReportData:
     """Find out all that a report shows."""
     runtime = shell.runtime(dest.bucket)
-    dests, notes = reach.destinations(dest)
-    if notes:
-        reach.codes.append(exits.BAD_STATE)
+    dests, unknown = reach.destinations(dest)
+    missed, failed = [*unknown], list[StoreError]()
+    problems: tuple[str, ...] = ()
     sums, listed, unseen = Sums(), True, ""
     largest: list[FoundUpload] = []
     removing: list[tuple[str, str]] = []
@@ -144,17 +146,28 @@ def look(shell: Shell, reach: Reach, dest: Destination) -> ReportData:
         survey = OpenUploads(runtime, dest, Filters(), sizes=True)
         added = sums.adding(survey)
         largest = heapq.nlargest(UPLOADS_SHOWN, added, key=lambda u: (u.bytes or 0, u.age or 0.0))
-        notes += survey.problems
+        problems = survey.problems
         if sums.removable.uploads:
             words = f"Left by jobs that are over or dead: {sums.removable.words()}."
             removing.append((f"{words} Remove them:", shell.line("uploads", "abort", dest.url)))
         removing += advice(shell, dest.url, sums.old_words(), Filters())
-        unseen = survey.unseen(ask=False)
-    except NotSupported as error:
-        listed, unseen = False, f"Open uploads cannot be listed: {error}"
-    if not listed:
+        unseen = survey.unseen(ask=False, worded=in_backticks(shell.s3))
+        if NOT_ASKED in unseen:
+            removing.append(("To ask the store:", shell.line("uploads", "list", dest.url)))
+    except StoreError as error:
+        listed, unseen = False, f"Open uploads cannot be listed: {told(error, shell.s3)}"
+    jobs: list[FoundJob] = []
+    for one in dests:
+        try:
+            jobs += inspect_all(runtime, one, DEAD_AFTER_SECONDS)
+        except StoreError as error:
+            failed.append(error)
+            missed.append(f"the jobs under {one.url} are unknown: {told(error, shell.s3)}")
+    if failed and len(failed) == len(dests) and not listed:
+        raise failed[0]  # nothing is known
+    if missed or not listed:
         reach.codes.append(exits.BAD_STATE)
-    jobs = [job for one in dests for job in inspect_all(runtime, one, DEAD_AFTER_SECONDS)]
+    notes = (*missed, *problems)
     if (more := len(notes) - NOTES_MAX) > 0:
         notes = (*notes[:NOTES_MAX], f"and {more:,} more that could not be read")
     unlooked = not jobs and reach.found_nothing(dest)
@@ -174,7 +187,7 @@ def way_to_end(job: FoundJob) -> tuple[str, ...]:
     """The command that does what ``would`` says of a job, in words; none if nothing does it now."""
     if job.kind == "litter":
         return "cleanup", job.dest
-    return () if job.would.startswith("nothing") else ("job", "recover", job.dest, job.id)
+    return () if job.would.startswith("nothing") else ("job", "recover", job.dest, *as_word(job.id))
 
 
 def page(data: ReportData) -> str:
@@ -206,7 +219,8 @@ def _figures(data: ReportData) -> list[tuple[str, str, str]]:
     waiting = sum(map(needs_care, data.jobs))
     verb = "wait" if waiting > 1 else "waits"
     care = f"{waiting:,} {verb} to be finished or removed"
-    jobs = ("Jobs", f"{len(data.jobs):,}", care if waiting else "none is waiting for anybody")
+    none = "not all could be looked at" if data.notes else "none is waiting for anybody"
+    jobs = ("Jobs", f"{len(data.jobs):,}", care if waiting else none)
     if data.sums is None:
         return [jobs]
     total, idle = data.sums.all, data.sums.removable

@@ -113,13 +113,14 @@ def _way_of(s3: S3Options) -> tuple[str, ...]:
     return tuple(word for name, value in way if value for word in (name, value))
 
 
-def _in_backticks(s3: S3Options) -> Callable[[Remedy], str]:
+def in_backticks(s3: S3Options) -> Callable[[Remedy], str]:
+    """Words a remedy as a command that reaches the same store."""
     return lambda remedy: f"`{as_command(remedy, _way_of(s3))}`"
 
 
 def told(error: MagicError, s3: S3Options) -> str:
     """An error in a line: ``str(error)``, with commands for calls."""
-    hint = sentence(error.advice, error.remedies, _in_backticks(s3))
+    hint = sentence(error.advice, error.remedies, in_backticks(s3))
     return f"{error.message}. {hint}" if hint else error.message
 
 
@@ -169,7 +170,7 @@ def command(
                 note(f"magic-committer: {told(error, s3)}")
                 code = exits.code_of(error)
             except BaseException as interrupt:
-                reword_notes(interrupt, _in_backticks(s3))
+                reword_notes(interrupt, in_backticks(s3))
                 raise
             output.flush()
             if output.lost and not isinstance(output.lost[0], BrokenPipeError):

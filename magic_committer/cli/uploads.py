@@ -11,7 +11,7 @@ import click
 from magic_committer.cli import exits
 from magic_committer.cli.app import group, note, options
 from magic_committer.cli.output import Column
-from magic_committer.cli.shell import Reach, Shell, command
+from magic_committer.cli.shell import Reach, Shell, command, in_backticks
 from magic_committer.cli.values import DIRECTORY, age_option, dry_run
 from magic_committer.errors import messages
 from magic_committer.errors.messages import bytes_words, counted, name_some
@@ -66,9 +66,9 @@ def _look(shell: Shell, path: Destination, asked: Filters, *, sizes: bool) -> Op
     return found
 
 
-def _sees_all(found: OpenUploads) -> bool:
+def _sees_all(shell: Shell, found: OpenUploads) -> bool:
     """Whether the listing can be believed; if not, it is said."""
-    if why := found.unseen():
+    if why := found.unseen(worded=in_backticks(shell.s3)):
         note(why)
     return not why
 
@@ -149,7 +149,7 @@ def list_uploads(
     for words, line in advised():
         shell.advise(words, line)
     for survey in looked.values():
-        if not _sees_all(survey):
+        if not _sees_all(shell, survey):
             reach.codes.append(exits.BAD_STATE)
     return reach.code
 
@@ -192,7 +192,10 @@ def abort_uploads(
     asked = Filters(**chosen)
     survey = _look(shell, path, asked, sizes=not no_sizes)
     plan = Clearing(survey, foreign, hadoop, max_aborts)
-    ways = [(words, shell.line("job", "recover", *job)) for words, job in plan.advice.items()]
+    ways = [
+        (words, shell.line("job", "recover", dest, *messages.as_word(job_id)))
+        for words, (dest, job_id) in plan.advice.items()
+    ]
     for words, line in ways:
         shell.advise(words, line)
     if plan.question and not dry_run and not yes:
@@ -233,7 +236,7 @@ def abort_uploads(
         note(line)
     for words, line in others:
         shell.advise(words, line)
-    done = _sees_all(survey) and not actions["left"] and not plan.unfinished
+    done = _sees_all(shell, survey) and not actions["left"] and not plan.unfinished
     return exits.OK if done else exits.BAD_STATE
 
 
@@ -252,7 +255,7 @@ def expect_uploads(shell: Shell, path: Destination, expected: int, **chosen: Any
     shell.output.document("expectation", told)
     if found != expected:
         note(f"Expected upload count under {path.url}: {expected}, found {found}")
-    elif _sees_all(survey):
+    elif _sees_all(shell, survey):
         shell.output.text(f"Found {found} under {path.url}, as expected")
         return exits.OK
     return exits.BAD_STATE

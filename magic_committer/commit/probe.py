@@ -286,7 +286,7 @@ def hides_uploads(runtime: Runtime, prefix: str, ask: bool = True) -> str:
         return ""
     found = _known.get(identity, {}).get("uploads_by_prefix")
     if found is None and not ask:
-        return _NOT_ASKED
+        return NOT_ASKED
     if found is None:
         uuid = runtime.ids()
         with Scratch(runtime, f"{prefix}{MAGIC_JOB_PREFIX}{uuid}/", uuid) as scratch:
@@ -329,7 +329,7 @@ def _refused(runtime: Runtime, dest: Destination, name: Want, how: str) -> Condi
 _REFUSES_RIGHT = "refuses the right ETag too"
 WHOLE_KEYS_ONLY = "does not list an upload by a part of its key"
 _BESIDE = "lists uploads beside the prefix"
-_NOT_ASKED = "was not asked (`uploads list` asks) whether it lists an upload by a part of its key"
+NOT_ASKED = "was not asked whether it lists an upload by a part of its key"
 
 
 def _must_fail(clock: Clock, send: Callable[[], object]) -> _Finding:

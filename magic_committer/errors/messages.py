@@ -159,8 +159,8 @@ def swept_there(what: str) -> str:
 
 
 Call = Literal[
-    "abort", "adopt", "cleanup", "commit", "doctor", "force_abort", "inspect", "recover", "show",
-    "start",
+    "abort", "adopt", "cleanup", "commit", "doctor", "force_abort", "inspect", "lifecycle",
+    "recover", "show", "start",
 ]  # fmt: skip
 """A function of the package; ``"commit"``: `Job.commit`; ``"show"``: `Job.state`."""
 
@@ -181,6 +181,7 @@ def _if_set(flag: str, value: object) -> list[str]:
 FLAGS: dict[str, tuple[str, Callable[[str, Any], list[str]]]] = {
     "accept": ("--accept", _each),
     "adopt": ("--adopt", _if_set),
+    "days": ("--days", lambda flag, value: [flag, str(value)]),
     "dry_run": ("--dry-run", _if_set),
     "expect": ("--expect", lambda flag, value: [flag, str(value)]),
     "leave_visible": ("--force", _if_set),
@@ -199,6 +200,7 @@ COMMANDS: dict[Call, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "doctor": (("doctor",), ()),
     "force_abort": (("job", "abort"), ("--force",)),
     "inspect": (("job", "list"), ()),
+    "lifecycle": (("lifecycle", "ensure"), ()),
     "recover": (("job", "recover"), ()),
     "show": (("job", "show"), ()),
 }
@@ -283,6 +285,11 @@ def _python(remedy: Remedy, value: object) -> str:
     return repr(value)
 
 
+def as_word(job_id: str) -> tuple[str, ...]:
+    """A job's id as words of a command; one that looks like an option must be the last word."""
+    return ("--", job_id) if job_id.startswith("-") else (job_id,)
+
+
 def as_command(remedy: Remedy, way: Sequence[str] = ()) -> str:
     """The remedy as a command, quoted for a shell; a Python call where no command does that.
     ``way``: global options that lead to the same store, as words: ``("--profile", "ops")``."""
@@ -290,14 +297,16 @@ def as_command(remedy: Remedy, way: Sequence[str] = ()) -> str:
     if stays or remedy.call not in COMMANDS or not remedy.options.keys() <= FLAGS.keys():
         return in_python(remedy)
     words, always = COMMANDS[remedy.call]
-    line = ["magic-committer", *words, remedy.dest, *filter(None, (remedy.job_id,)), *always]
+    job = as_word(remedy.job_id) if remedy.job_id else ()
+    last = len(job) > 1
+    line = ["magic-committer", *words, remedy.dest, *(() if last else job), *always]
     for name, value in remedy.options.items():
         flag, written = FLAGS[name]
         line += written(flag, value)
     keys = remedy.options.get("accept")
     more = len(keys) - KEYS_NAMED_MAX if isinstance(keys, tuple) else 0
     rest = f" (and {counted(more, 'key')} more, see --format json)" if more > 0 else ""
-    return f"{shlex.join([*line, *way])}{rest}"
+    return f"{shlex.join([*line, *way, *(job if last else ())])}{rest}"
 
 
 def sentence(advice: str, remedies: Sequence[Remedy], worded: Callable[[Remedy], str]) -> str:

@@ -47,6 +47,7 @@ from magic_committer.maintenance.reports import (
 from magic_committer.maintenance.uploads import Filters, OpenUploads
 from magic_committer.options import Options, S3Options, S3Place, options_of, s3_of
 from magic_committer.protocol.ledger import StreamBatch, checkpoint_of
+from magic_committer.protocol.plan import KeySet
 from magic_committer.protocol.record import State
 from magic_committer.runtime import wiring
 from magic_committer.runtime.components import ProgressFunction, Runtime, no_progress
@@ -437,10 +438,13 @@ def cleanup(
     runtime, destination = _reach(dest, s3_of(s3, place), progress)
     chosen = options_of(options)
     dests, problems = jobs_below(runtime, destination) if below else ((), ())
-    reports, errors = list[CleanupReport](), [*problems]
+    reports, errors, counted = list[CleanupReport](), [*problems], KeySet()
     for one in dict.fromkeys((destination, *dests)):
+        cleaning = Cleaning(
+            runtime, one, limits, dry_run=dry_run, options=chosen, counted=counted
+        )  # fmt: skip
         try:
-            reports.append(Cleaning(runtime, one, limits, dry_run=dry_run, options=chosen).run())
+            reports.append(cleaning.run())
         except StoreError as error:
             if not below:
                 raise

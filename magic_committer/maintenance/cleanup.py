@@ -17,16 +17,17 @@ same, and for ever if its age is not known: another program may be copying a fil
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import chain
+from threading import Lock
 from typing import cast
 
 from magic_committer.commit import register, requests
 from magic_committer.commit.register import age_of
 from magic_committer.commit.revert import delete_if_same
-from magic_committer.commit.sets import ReadyUpload, from_pending
+from magic_committer.commit.sets import ReadyUpload, from_pending, upload_name
 from magic_committer.commit.uploads import (
     Removal,
     Removed,
@@ -42,7 +43,7 @@ from magic_committer.errors import (
     NotSupported,
     StoreError,
 )
-from magic_committer.errors.messages import NAMED_MAX, age_words
+from magic_committer.errors.messages import NAMED_MAX, Remedy, age_words, in_python
 from magic_committer.hadoop.paths import RECORD, SAVED_SUFFIXES, TEMPORARY, Destination, owner_of
 from magic_committer.maintenance.ending import Ending
 from magic_committer.maintenance.inspect import (
@@ -56,6 +57,7 @@ from magic_committer.maintenance.inspect import (
 from magic_committer.maintenance.reports import CleanupReport, Recovery, unfinished
 from magic_committer.maintenance.uploads import OLD_SECONDS, OpenUploads, Places
 from magic_committer.options import Options
+from magic_committer.protocol.plan import KeySet
 from magic_committer.protocol.record import JOB_METADATA, State
 from magic_committer.runtime.components import Runtime
 from magic_committer.stores.base import DirectoryStore, ObjectInfo
@@ -76,13 +78,18 @@ class Limits:
 
 @dataclass(slots=True)
 class Cleaning:
-    """One cleanup of one destination."""
+    """One cleanup of one destination. ``worded``: how its report writes what may be called.
+    ``counted``: the uploads that are in a report, or would be aborted; those of the places below a
+    path share it, because a place sees all uploads below it."""
 
     runtime: Runtime
     dest: Destination
     limits: Limits
     dry_run: bool
     options: Options
+    worded: Callable[[Remedy], str] = in_python
+    counted: KeySet = field(default_factory=KeySet)
+    _counting: Lock = field(default_factory=Lock)
     _recovered: list[Recovery] = field(default_factory=list)
     _unfinished: list[Recovery] = field(default_factory=list)
     _left_ages: dict[str, float] = field(default_factory=dict)
@@ -294,14 +301,16 @@ class Cleaning:
 
         def doomed() -> Iterator[ReadyUpload]:
             for found in chain.from_iterable(survey._pages()):
-                age = found.limit_age if found.age is not None else self._left_ages.get(found.uuid)
+                age = found.age
+                if age is None:
+                    age = self._left_ages.get(found.uuid, found.named_age)
                 over = found.owner_class == "orphan" or found.job_state == State.CLOSED
                 if over and age is not None and age >= self.limits.leftover_after:
                     yield ReadyUpload(found.key, found.upload_id)
                 elif over or found.owner_class == "unknown":
-                    self._counts["uploads_left"] += 1
-                elif found.owner_class == "foreign":
-                    self._counts["uploads_nameless"] += (found.age or 0.0) >= OLD_SECONDS
+                    self._counts["uploads_left"] += self._is_new(found._name)
+                elif found.owner_class == "foreign" and (found.age or 0.0) >= OLD_SECONDS:
+                    self._counts["uploads_nameless"] += self._is_new(found._name)
 
         removals = ((upload, self._to_remove(upload)) for upload in doomed())
         works = requests.each(self.runtime, removals, in_flight=self.options.commit_threads)
@@ -315,7 +324,7 @@ class Cleaning:
             self._errors.append(f"uploads could not be listed: {error}")
         self._errors += survey.problems
         try:
-            why = survey.unseen()
+            why = survey.unseen(worded=self.worded)
         except StoreError as error:
             why = str(error)
         self._errors += [why] if why else []
@@ -335,7 +344,15 @@ class Cleaning:
         else:
             removal = Removal.ABORTED if end.error is None else Removal.LEFT
             why = "" if end.error is None else end.error.message
-        if removal is Removal.LEFT:
+        name = upload_name(upload.key, upload.upload_id)
+        if removal is Removal.LEFT and self._is_new(name):
             self._counts["uploads_left"] += 1
             self._errors.append(f"{upload.key}: its upload {upload.upload_id}: {why}")
+        elif removal is Removal.ABORTED and self.dry_run and not self._is_new(name):
+            return Removal.GONE
         return removal
+
+    def _is_new(self, name: str) -> bool:
+        """Whether an upload was not counted yet; it is then."""
+        with self._counting:
+            return self.counted.add(name)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from magic_committer.errors import JobReport, JobTooYoung, OptionError, Told
+from magic_committer.errors import JobError, JobReport, JobTooYoung, OptionError, Told
 from magic_committer.errors.messages import Remedy, age_words, counted, name_some
 from magic_committer.hadoop.paths import Destination
 from magic_committer.options import Options, S3Options, options_of
@@ -308,6 +308,8 @@ class FoundJob(Told):
 
         if self._s3 is None:
             raise OptionError("this job was not found by `inspect`: only its values are known")
+        if not self.id:  # it stands for the jobs of a place
+            raise JobError(f"{self.dest}: {self.problem}")
         limit = None if dead_after is None else seconds("dead_after", dead_after)
         dest = Destination.parse(self.dest)
         runtime = wiring.runtime_for(dest.bucket, self._s3, progress)
@@ -466,15 +468,12 @@ class CleanupReport(Told):
 
 
 def together(whole: CleanupReport, parts: Sequence[CleanupReport]) -> CleanupReport:
-    """Add the reports of a path and of the places below it to that of all. Pure. The path's own,
-    which comes first, counts the uploads below it already."""
+    """Add the reports of a path and of the places below it to that of all. Pure."""
     added = {
         one.name: sum((getattr(part, one.name) for part in parts), getattr(whole, one.name))
         for one in fields(whole)
         if one.name not in ("dest", "dry_run")
     }
-    for name in ("uploads_left", "uploads_nameless") if parts else ():
-        added[name] = getattr(parts[0], name)
     return replace(whole, **added)
 
 

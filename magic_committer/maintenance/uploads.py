@@ -48,7 +48,7 @@ that aborts its dead job (docs/performance.md).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -69,7 +69,15 @@ from magic_committer.commit.uploads import (
 )
 from magic_committer.committers.base import driver_of
 from magic_committer.errors import FormatError, MagicError, OptionError, PathError, StoreError
-from magic_committer.errors.messages import NAMED_MAX, age_words, bytes_words, counted, counted_are
+from magic_committer.errors.messages import (
+    NAMED_MAX,
+    Remedy,
+    age_words,
+    bytes_words,
+    counted,
+    counted_are,
+    in_python,
+)
 from magic_committer.hadoop.documents import Pending
 from magic_committer.hadoop.paths import (
     JOB_PREFIX,
@@ -487,12 +495,22 @@ class OpenUploads:
         for page in self.runtime.store.list_uploads(self.dest.prefix):
             yield [self._found(upload, page.seen_at) for upload in page.uploads]
 
-    def unseen(self, *, ask: bool = True) -> str:
+    def unseen(self, *, ask: bool = True, worded: Callable[[Remedy], str] = in_python) -> str:
         """Find out whether uploads may be open that no listing shows. Where the listing does not
         prove the contrary, two uploads are created and aborted, once for each process and store.
-        ``ask`` (default: True): False: send nothing; a store that was not asked yet may hide some.
-        Returns why they may, in a sentence; "" if there is no reason. Repeatable. `StoreError`: it
-        could not be found out; `PermissionDenied`: the caller may not create uploads."""
+        Repeatable.
+
+        Args:
+            ask: False: send nothing; a store that was not asked yet may hide some. True by default.
+            worded: how to write the call that adds a lifecycle rule; in Python by default.
+
+        Returns:
+            Why they may be, in a sentence; "" if there is no reason.
+
+        Raises:
+            PermissionDenied: the caller may not create uploads.
+            StoreError: it could not be found out.
+        """
         if self._lists_by_prefix:
             return ""
         try:
@@ -500,10 +518,11 @@ class OpenUploads:
         except StoreError as error:
             what = f"whether the store shows all open uploads under {self.dest.url} is unknown"
             raise error.ending(what) from error
+        rule = worded(Remedy("lifecycle", self.dest.url, options={"days": 7}))
         return how and (
             f"uploads may be open under {self.dest.url} that cannot be seen: the store {how}. Only"
-            f" a lifecycle rule removes them (magic-committer lifecycle ensure {self.dest.url}"
-            " --days 7), or the store's own rule (MinIO: after 24 hours)"
+            f" a lifecycle rule removes them ({rule}), or the store's own rule (MinIO: after 24"
+            " hours)"
         )
 
     @patient()

@@ -51,6 +51,8 @@ def test_nothing_is_given_up_unless_the_answer_is_yes(
     assert f"Give up job {job.id}, which is {found}?" in question
     assert f"{len(machine.s3.open_uploads())} upload" in question
     assert "nobody can finish or undo the job any more" in question
+    told = " ".join(command("job", "abort", "--help").out.split())
+    assert "nobody can finish or undo it any more" in told
     assert all(key in question for key in visible(machine.s3))
     assert contents(machine.s3) == before
 

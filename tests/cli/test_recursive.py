@@ -8,7 +8,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.cli import exits
 from magic_committer.errors import PermissionDenied
-from magic_committer.hadoop.paths import Destination
+from magic_committer.hadoop.paths import Destination, unique_name
 from magic_committer.maintenance.inspect import destination_of, has_deeper, jobs_below
 from magic_committer.runtime.components import Runtime
 from magic_committer.stores.memory import MemoryStore
@@ -105,18 +105,27 @@ def test_a_directory_that_no_destination_can_be_is_told(command: Command, s3: Me
     s3.put_object("a//b/__magic_job-1/_job.json", b"{}")
     mc.start(f"{BUCKET}/t", job_id="fine")
     told = command("job", "list", BUCKET, "--recursive", "--format", "json")
-    assert told.code == exits.BAD_STATE
+    assert told.code == command("report", BUCKET, "--recursive").code == exits.BAD_STATE
     assert "s3://bucket/a//b/" in told.err
     assert [row["id"] for row in told.json()["rows"]] == ["fine"]
 
 
 def test_a_destination_that_is_refused_hides_no_other(command: Command, lake: MemoryStore) -> None:
-    """It is told with its URL, the rest is listed, and the exit code is not 0."""
+    """It is told with its URL, the rest is listed, and the exit code is not 0; on a page too."""
     forbid(lake, "list", below="lake/flights/__magic_job-")
     told = command("job", "list", BUCKET, "--recursive", "--format", "json")
     assert told.code == exits.BAD_STATE
     assert f"{BUCKET}/lake/flights/: not allowed" in told.err
     assert len(told.json()["rows"]) == 2
+    page = command("report", BUCKET, "--recursive")
+    assert page.code == exits.BAD_STATE
+    assert f"The jobs under {BUCKET}/lake/flights/ are unknown: not allowed" in page.out
+    assert all(f"{BUCKET}/{t}/" in page.out for t in TABLES)
+    page = command("report", f"{BUCKET}/lake/flights")
+    assert (page.code, "No job has a directory" in page.out) == (exits.BAD_STATE, False)
+    assert "none is waiting" not in page.out
+    forbid(lake, "list", "list_uploads", below="lake/flights/")
+    assert command("report", f"{BUCKET}/lake/flights").code == exits.FORBIDDEN
 
 
 def test_a_listing_that_fails_is_no_all_clear(command: Command, lake: MemoryStore) -> None:
@@ -161,13 +170,16 @@ def test_jobs_of_its_own_are_no_directories_below(s3: MemoryStore) -> None:
 def test_a_cleanup_takes_the_dead_jobs_below(
     command: Command, lake: MemoryStore, clock: PatientClock
 ) -> None:
-    """Those of every table, once each; a live one stays; a dry run counts the same."""
+    """Those of every table, once each, and uploads once; a live one stays; a dry run counts the
+    same."""
+    lake.start_upload(f"sales/{unique_name('orphan.csv', '5' * 32)}")
     clock.ahead += 2 * DAY
     live = mc.start(f"{BUCKET}/sales", job_id="live")
     before = (lake.keys(), lake.open_uploads())
     clean = ("cleanup", BUCKET, f"{BUCKET}/sales", "--recursive", "--format", "json")
     dry = command(*clean, "--dry-run").json()
-    assert dry["summary"]["jobs_recovered"] == 3
+    counts = dry["summary"]["jobs_recovered"], dry["summary"]["uploads_aborted"]
+    assert counts == (3, 1)
     assert (lake.keys(), lake.open_uploads()) == before
     document = command(*clean).json()
     assert sorted((row["dest"], row["jobs_recovered"]) for row in document["rows"]) == [

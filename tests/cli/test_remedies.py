@@ -47,19 +47,22 @@ def test_each_command_that_an_error_names_does_what_it_says(
     ends[number](machine.s3, before)
 
 
-def test_an_error_is_told_with_commands_and_the_way_to_the_store() -> None:
-    """Quoted for a shell, with the global options; credentials never are."""
+@pytest.mark.parametrize("job_id", ["it's", "--yes"])
+def test_an_error_is_told_with_commands_and_the_way_to_the_store(job_id: str) -> None:
+    """Quoted for a shell, with the global options; credentials never are. An id that looks like an
+    option is last, behind ``--``."""
     remedy = Remedy(
-        "recover", "s3://b/my t/", "it's", "if it is dead", options={"accept": ("a b",)}
+        "recover", "s3://b/my t/", job_id, "if it is dead", options={"accept": ("a b",)}
     )
     error = JobTooYoung("young", hint="Wait", remedies=[remedy])
     way = S3Options(profile="ops", endpoint_url="http://store:9000")
     text = told(error, way)
     head, _, call = text.rstrip("`").partition("`")
     assert head == "young. Wait. If it is dead: "
+    first, last = ([], ["--", job_id]) if job_id == "--yes" else ([job_id], [])
     assert shlex.split(call) == [
-        "magic-committer", "job", "recover", "s3://b/my t/", "it's", "--accept", "a b",
-        "--profile", "ops", "--endpoint-url", "http://store:9000",
+        "magic-committer", "job", "recover", "s3://b/my t/", *first, "--accept", "a b",
+        "--profile", "ops", "--endpoint-url", "http://store:9000", *last,
     ]  # fmt: skip
     assert "secret" not in told(error, S3Options(endpoint_url="http://me:secret@store:9000"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
+from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
 from itertools import pairwise, product
@@ -27,7 +28,7 @@ from magic_committer.cli.report import (
     page,
     way_to_end,
 )
-from magic_committer.errors import CommitIncomplete, NotSupported, Unanswered
+from magic_committer.errors import CommitIncomplete, NotSupported, PermissionDenied, Unanswered
 from magic_committer.maintenance.inspect import would_do
 from magic_committer.maintenance.reports import FoundJob
 from magic_committer.maintenance.uploads import CLASSES as OWNER_CLASSES
@@ -235,6 +236,7 @@ def test_what_waits_goes_by_what_recovery_would_do(state: State, age: float, wai
     job = FoundJob("j", PATH, "ours", state=state, would=would_do(record, age, 50.0))
     assert needs_care(job) is waits
     assert way_to_end(job) == (("job", "recover", PATH, "j") if waits else ())
+    assert way_to_end(replace(job, kind="litter")) == ("cleanup", PATH)
 
 
 @pytest.fixture
@@ -254,7 +256,7 @@ def test_the_page_is_of_the_store_and_changes_nothing(
 ) -> None:
     """It goes to stdout, or whole to a file with nothing beside it, also without the uploads; what
     waits has the command that ends it."""
-    decided = start(PATH, job_id="decided")
+    decided = start(PATH, job_id="--decided")
     committed_task(decided, "t", {"c.csv": b"c"})
     used.before = raising("complete_upload", Unanswered("no answer"))
     with pytest.raises(CommitIncomplete):
@@ -264,7 +266,7 @@ def test_the_page_is_of_the_store_and_changes_nothing(
     told = command("--region", "eu-west-1", "report", PATH)
     assert (told.code, told.err) == (exits.OK, "")
     (line,) = re.findall("magic-committer(?: --[a-z]+ .*)? job recover [^<]*", told.out)
-    assert line == f"magic-committer --region eu-west-1 job recover {PATH}/ decided"
+    assert line == f"magic-committer --region eu-west-1 job recover {PATH}/ -- --decided"
     assert told.out.startswith("<!DOCTYPE html>")
     assert told.out.endswith("</html>\n")
     text = Parsed(told.out).text
@@ -277,10 +279,13 @@ def test_the_page_is_of_the_store_and_changes_nothing(
     told = command("report", PATH, "-o", file)
     assert (told.code, told.out, list(tmp_path.iterdir())) == (exits.OK, "", [file])
     assert "table/<b>.csv" in Parsed(file.read_text("utf-8")).text
-    used.before = raising("list_uploads", NotSupported("no listing"))
-    text = Parsed(command("report", PATH).out).text
-    assert any("no listing" in line for line in text)
-    assert {"done", "running"} <= set(text)
+    for refused in (NotSupported("no listing"), PermissionDenied("no listing")):
+        used.before = raising("list_uploads", refused)
+        told = command("report", PATH)
+        text = Parsed(told.out).text
+        assert told.code == exits.BAD_STATE
+        assert any("no listing" in line for line in text)
+        assert {"done", "running"} <= set(text)
 
 
 def test_a_page_goes_to_a_file_a_pipe_or_a_device(

@@ -357,9 +357,10 @@ def test_part_of_a_dead_job_is_not_aborted(shop: Shop) -> None:
     assert len(shop.open()) == 1
 
 
-def test_a_decided_job_is_left_to_recovery(shop: Shop) -> None:
+@pytest.mark.parametrize(("job_id", "words"), [("j", "j"), ("-j", "-- -j")])
+def test_a_decided_job_is_left_to_recovery(shop: Shop, job_id: str, words: str) -> None:
     """However old, uploads of a job that is decided to commit stay: recovery completes them."""
-    job = pending_job()
+    job = pending_job(job_id)
     with (
         refusing(shop.store, "complete_upload", KeyboardInterrupt),
         pytest.raises(KeyboardInterrupt),
@@ -369,10 +370,10 @@ def test_a_decided_job_is_left_to_recovery(shop: Shop) -> None:
     ran = shop.abort("--older-than", "0")
     assert (ran.code, len(shop.open())) == (0, 3)
     told, line = ran.err.splitlines()
-    assert told == f"job j under {DEST}/ is committing: recover it"
-    assert line == f"  magic-committer job recover {DEST}/ j"
-    assert shop.command(*line.split()[1:], "--yes").code == 0
-    assert visible(shop.store) == FILES
+    assert told == f"job {job_id} under {DEST}/ is committing: recover it"
+    assert line == f"  magic-committer job recover {DEST}/ {words}"
+    assert shop.command(*line.split()[1:3], "--yes", *line.split()[3:]).code == 0
+    assert list(visible(shop.store).values()) == list(FILES.values())
 
 
 def test_others_uploads_beside_a_live_job_stay_until_it_ends(shop: Shop) -> None:

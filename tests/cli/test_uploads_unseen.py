@@ -22,8 +22,8 @@ COMMANDS = (f"uploads expect {T} 0", f"uploads list {T}", f"uploads abort {T} --
 CLEANUPS = (f"cleanup {T}", f"cleanup {T} --dry-run")
 UNSEEN = (
     "uploads may be open under s3://bucket/t/ that cannot be seen: the store does not list an"
-    " upload by a part of its key. Only a lifecycle rule removes them (magic-committer lifecycle"
-    " ensure s3://bucket/t/ --days 7)"
+    " upload by a part of its key. Only a lifecycle rule removes them (`magic-committer lifecycle"
+    " ensure s3://bucket/t/ --days 7 --profile p`)"
 )
 OF_A_DEAD_JOB = f"t/a.csv-mcj{'5' * 32}"
 
@@ -71,7 +71,7 @@ def test_no_all_clear_of_what_cannot_be_seen(
     """What cannot be seen is told in the same words, and what it was tried with is gone."""
     if open_:
         server.start_upload(open_)
-    ran = command(*words.split())
+    ran = command("--profile", "p", *words.split())
     assert ran.code == code
     assert (UNSEEN in ran.err) == (server.listing == "keys")
     assert server.listing != "none" or ran.err.count("uploads") == 1
@@ -83,7 +83,7 @@ def test_no_all_clear_of_what_cannot_be_seen(
 @pytest.mark.parametrize(
     ("server", "before", "why"),
     [
-        ("keys", f"report {T}", "the store was not asked (`uploads list` asks) whether it lists"),
+        ("keys", f"report {T}", "the store was not asked whether it lists"),
         ("keys", f"uploads list {T}", "the store does not list an upload by a part of its key"),
         ("", f"uploads list {T}", ""),
         ("none", f"report {T}", "Open uploads cannot be listed"),
@@ -99,6 +99,8 @@ def test_a_report_gives_no_all_clear_and_sends_nothing_to_find_out(
     ran = command("report", T)
     assert ran.code == (exits.BAD_STATE if server.listing == "none" else exits.OK)
     assert why in ran.out
+    assert (f"magic-committer uploads list {T}/" in ran.out) == ("not asked" in why)
+    assert (f"magic-committer lifecycle ensure {T}/" in ran.out) == (server.listing == "keys")
     assert ("at least 0" in ran.out) == (server.listing == "keys")
     assert ("No upload is open" in ran.out) == (not why)
     assert server.requests["create_upload"] == asked
@@ -122,10 +124,12 @@ def test_who_may_not_ask_is_told_what_is_needed(
 @pytest.mark.parametrize("server", ["keys"], indirect=True)
 def test_a_store_is_asked_once_for_all_destinations(command: Command, server: Server) -> None:
     """Each of many destinations is told of; only the first is tried."""
-    ran = command("cleanup", T, "s3://bucket/u", "s3://bucket/v")
+    ran = command("cleanup", T, "s3://bucket/u", "s3://bucket/v", "--profile", "p")
     assert ran.code == exits.BAD_STATE
     for name in "tuv":
         assert UNSEEN.replace("/t/", f"/{name}/") in ran.err
+    (error,) = mc.cleanup(T).errors
+    assert "(magic_committer.lifecycle('s3://bucket/t/', days=7))" in error
     assert server.requests["create_upload"] == 2
 
 

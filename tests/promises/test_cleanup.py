@@ -13,6 +13,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.commit.register import DELETED_MAX, IN_FLIGHT, LOOKED_AT_MAX, forget_some
 from magic_committer.errors import NotSupported, PermissionDenied, StoreError, Unanswered
+from magic_committer.hadoop.paths import unique_name
 from magic_committer.options import Mode
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.runtime.components import Runtime
@@ -45,26 +46,38 @@ from tests.promises.situations import contents
 from tests.tree_bucket import jobs_of_renames, tree_bucket
 
 
-@pytest.mark.parametrize("hidden", [False, True])
-@pytest.mark.parametrize("below", [False, True])
+@pytest.mark.parametrize(
+    ("below", "hidden", "left"),
+    [(False, "", 1), (False, "t/a/", 3), (True, "", 1), (True, "t/a/", 3), (True, "t/", 1)],
+)
 def test_jobs_of_destinations_below_are_cleaned_if_asked(
-    machine: Machine, below: bool, hidden: bool
+    machine: Machine, kind: str, below: bool, hidden: str, left: int
 ) -> None:
-    """One report tells of all; a place that cannot be listed stops no other."""
-    for dest in (DEST, f"{DEST}/a", f"{DEST}/b"):
-        write(mc.start(dest).task("1"), "left.csv", unique=True)
+    """One report tells of all, and counts each upload once, though each place sees those below it;
+    a place that cannot be listed stops no other."""
+    places = ("t/", "t/a/", "t/b/")
+    for place in places:
+        write(mc.start(f"s3://bucket/{place}").task("1"), "left.csv", unique=True)
+        over = mc.start(f"s3://bucket/{place}", job_id="over")
+        over.abort()
+        machine.s3.start_upload(f"{place}{unique_name('late.csv', over.uuid)}")
     machine.s3.start_upload("t/b/others.csv")
+    if kind == "s3":  # a disk has no such path
+        machine.s3.put_object("t/x//__magic_job-1/_job.json", b"{}")
     machine.later(8 * DAY)
-    cleaned = [f"{DEST}/", *([f"{DEST}/a/"] if not hidden else []), f"{DEST}/b/"]
+    machine.s3.start_upload(f"t/b/{unique_name('young.csv', over.uuid)}")
+    cleaned = [f"s3://bucket/{place}" for place in places if place != hidden]
     if hidden:
-        machine.s3.before = raising("list t/a/__magic*", mc.PermissionDenied)
+        machine.s3.before = raising(f"list {hidden}__magic*", mc.PermissionDenied)
     before = contents(machine.s3)
     for dry_run in (True, False):
         assert contents(machine.s3) == before
         report = mc.cleanup(DEST, below=below, dry_run=dry_run)
         assert [one.dest for one in report.recovered] == (cleaned if below else cleaned[:1])
         assert (report.dest, report.dry_run, report.uploads_nameless) == (f"{DEST}/", dry_run, 1)
-        assert any("t/a" in error for error in report.errors) == hidden
+        assert (report.uploads_aborted, report.uploads_left) == (len(cleaned), left)
+        assert (f"s3://bucket/{hidden}: refused" in report.errors) == (below and bool(hidden))
+        assert any("t/x//" in error for error in report.errors) == (below and kind == "s3")
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -132,8 +145,8 @@ def test_cleanup_touches_nothing_of_others(machine: Machine) -> None:
     assert contents(s3) == before
 
 
-def _same_without_doing(s3: MemoryStore) -> None:
-    """A dry run counts what there is to do, and does none of it."""
+def _same_without_doing(s3: MemoryStore) -> int:
+    """A dry run counts what there is to do, and does none of it; of uploads the number."""
     before = contents(s3)
     s3.requests.clear()
     report = mc.cleanup(DEST, dry_run=True)
@@ -141,6 +154,7 @@ def _same_without_doing(s3: MemoryStore) -> None:
     assert len(report.did) >= 2
     assert set(s3.requests) <= READS
     assert contents(s3) == before
+    return report.uploads_aborted
 
 
 def test_uploads_of_jobs_that_are_over_go_by_name_when_they_are_old(machine: Machine) -> None:
@@ -155,8 +169,7 @@ def test_uploads_of_jobs_that_are_over_go_by_name_when_they_are_old(machine: Mac
     report = mc.cleanup(DEST)
     assert (report.uploads_aborted, report.uploads_left) == (0, 2)
     machine.later(YOUNG)
-    _same_without_doing(s3)
-    assert mc.cleanup(DEST).uploads_aborted == 2
+    assert _same_without_doing(s3) == mc.cleanup(DEST).uploads_aborted == 2
     assert remains(s3)[:2] == ({"t/a.csv": b"1"}, [])
 
 
@@ -194,15 +207,16 @@ def test_an_upload_without_an_age_is_left(machine: Machine) -> None:
         uploads = tuple(replace(upload, initiated=None) for upload in page.uploads)
         return replace(page, uploads=uploads), bound
 
-    closed = mc.start(DEST, job_id="given")
-    closed.abort()
-    s3.start_upload(f"t/late-mcj{closed.uuid}.csv")
+    for dest in ("t", "t/below"):
+        closed = mc.start(f"s3://bucket/{dest}", job_id="given")
+        closed.abort()
+        s3.start_upload(f"{dest}/late-mcj{closed.uuid}.csv")
     unknown = f"t/late-mcj{'cd' * 16}.csv"
     s3.start_upload(unknown)
     machine.later(2 * YOUNG)
     s3.after = undated
-    report = mc.cleanup(DEST)
-    assert (report.uploads_aborted, report.uploads_left) == (1, 1)
+    report = mc.cleanup(DEST, below=True)
+    assert (report.uploads_aborted, report.uploads_left) == (2, 1)
     s3.after = None
     assert remains(s3)[1] == [unknown]
 
@@ -271,10 +285,10 @@ def test_litter_goes_by_its_token_with_the_uploads_that_it_names(machine: Machin
     s3 = machine.s3
     job = mc.start(DEST, track="memory", accept="results")
     zombie = job.task("2")
-    write(zombie, "zombie.csv")
+    write(zombie, "zombie.csv", unique=True)  # the name tells the job, too: it counts once
     results = [committed_task(job, "1", {"a.csv": b"1"}), zombie.commit()]
     sets = [(one.key, s3.body(one.key), s3.attributes(one.key).metadata) for one in results]
-    (doomed,) = s3.open_uploads("t/zombie.csv")
+    (doomed,) = s3.open_uploads(f"t/{unique_name('zombie.csv', job.uuid)}")
     job.commit(results[:1])
     assert s3.open_uploads() == ()
     for key, body, metadata in sets:
@@ -283,10 +297,10 @@ def test_litter_goes_by_its_token_with_the_uploads_that_it_names(machine: Machin
     aborts = noted(s3, "abort_upload")
     assert mc.cleanup(DEST).objects_deleted == 0
     machine.later(YOUNG)
-    _same_without_doing(s3)
+    assert _same_without_doing(s3) == 1
     report = mc.cleanup(DEST)
     assert (report.objects_deleted, report.uploads_aborted, report.errors) == (2, 1, ())
-    assert [request.key for request in aborts] == ["t/zombie.csv"]
+    assert [request.key for request in aborts] == [doomed.key]
     assert remains(s3) == ({"t/a.csv": b"1"}, [], [])
 
 

@@ -20,8 +20,6 @@ CALL = re.compile(
 ALLOWED = {
     # Not about one job: what the code of a program looks like.
     "errors/__init__.py": "magic_committer.start(dest)",
-    # Names of commands, without arguments.
-    "maintenance/uploads.py": "magic-committer lifecycle ensure",
 }
 """Texts that name a call and are no remedy."""
 

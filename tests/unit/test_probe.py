@@ -173,6 +173,10 @@ SERVERS: dict[str, tuple[dict[str, Any], Capabilities]] = {
     "changes metadata": ({"metadata": "changed"}, NO_METADATA),
     "minio": ({"ignores": ["delete_one"], "forgetful_complete": True, "listing": "keys"},
               found(True, True, "quoted", True, False, "forgetful", False)),
+    "minio, without If-None-Match": (
+        {"ignores": ["complete_upload", "delete_one"], "forgetful_complete": True,
+         "listing": "keys"},
+        found(True, True, "quoted", False, False, "forgetful", False)),
     "ceph rgw": ({"ignores": ["complete_upload", "delete_one"], "unquoted": True},
                  found(True, True, "unquoted", False, False, "idempotent", True)),
     "localstack": ({"refuses": {"delete_one": 501}, "forgetful_complete": True},
