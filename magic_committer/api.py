@@ -163,7 +163,6 @@ class Writing(FileCalls):
             self._leave_urls = enter(self._job.dest, self._files)
         except BaseException as error:  # a signal: the job is there, and nobody leaves the block
             self._inside = False
-            _entered.discard(self)
             self._end_life()
             give_up(self._job, error)
             raise
@@ -181,7 +180,6 @@ class Writing(FileCalls):
         finally:
             self._end_life()
             self._inside = False
-            _entered.discard(self)
 
     def _end(self, error: BaseException | None) -> None:
         if error is not None:
@@ -361,7 +359,7 @@ def _abort_what_is_entered() -> None:
     """Abort the jobs of blocks that nothing leaves any more, for example in a generator. Later,
     while the interpreter is taken apart, nothing can be sent. Runs before the pool's end."""
     for one in tuple(_entered):
-        if one._pid != os.getpid():
+        if not one._inside or one._pid != os.getpid():
             continue
         error = GeneratorExit("the interpreter ended inside of its block")
         with ending():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 import click
@@ -14,18 +13,16 @@ from magic_committer.cli.app import WORDS, root
 from magic_committer.cli.output import Column
 from magic_committer.cli.shell import Shell, command
 from magic_committer.cli.values import DIRECTORY
-from magic_committer.errors import NotSupported
 from magic_committer.hadoop.paths import Destination
+from magic_committer.maintenance import api
 from magic_committer.maintenance.doctor import (
     FINDING,
     ROLES,
     Diagnosis,
     Role,
-    diagnose,
     lacks,
     policy,
 )
-from magic_committer.runtime import wiring
 
 FIELDS = ("about", "name", "answer", "detail", "on", "roles", "dest")
 """Of a check: about a ``permission``, the ``store`` or a ``promise``."""
@@ -76,10 +73,7 @@ def doctor(
         else:
             shell.output.document("policy", {"role": policy_for, "dest": path.url, "policy": made})
         return exits.OK
-    settings = None
-    with suppress(NotSupported):
-        settings = wiring.bucket_settings(path.bucket, shell.s3)
-    found = diagnose(shell.runtime(path.bucket), path, settings, paging=paging)
+    found = api.doctor(path.url, paging=paging, s3=shell.s3)
     names = ("dest", "store", "transport", "problem")
     by = f", by {found.transport}" if found.transport else ""
     shell.output.rows(

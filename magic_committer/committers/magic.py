@@ -482,7 +482,7 @@ class Attempt(TaskAttempt):
             self.discard(name)
             return
         # Others may commit it: nobody may commit the attempt from now on.
-        error = self._set.failed(f": an exception has cut {name!r}, which was closed before")
+        error = self._cut_short(name)
         self._saved.give_up(pending, error)
         if self._saved.dead is None:
             raise error

@@ -191,7 +191,7 @@ class Attempts:
         level, until = logging.INFO, ""
         if self._count == 1 and self._way.endpoint not in _met:
             level = logging.WARNING
-            seconds = min(FIRST_SECONDS if stranger else left, left)
+            seconds = min(FIRST_SECONDS, left) if stranger else left
             until = f", for some {seconds:.0f} s more: this store has not answered yet"
         said = "%s: attempt %d failed (%s), again in %.2f s%s"
         _log.log(level, said, self._name, self._count, reason(error), wait, until)
