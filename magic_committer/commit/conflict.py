@@ -51,7 +51,6 @@ from typing import cast
 from magic_committer.commit import register
 from magic_committer.commit.outcome import dead, told_what_to_do
 from magic_committer.commit.register import forget, marker_ref
-from magic_committer.commit.requests import again
 from magic_committer.commit.sets import ReadyUpload, load_plan, stored_uploads
 from magic_committer.commit.sweep import job_records
 from magic_committer.commit.uploads import became
@@ -73,7 +72,7 @@ from magic_committer.hadoop.paths import (
 from magic_committer.options import BY_PARTITION, EXCLUDING, in_words_of
 from magic_committer.protocol.plan import PLAN_BYTES_MAX, KeySet, Plan
 from magic_committer.protocol.record import COMMITTED, ObjectRef, StartedJob, State
-from magic_committer.runtime.components import Runtime
+from magic_committer.runtime.components import Runtime, again
 from magic_committer.stores.base import DirectoryStore, ObjectInfo
 from magic_committer.stores.urls import is_tree
 

@@ -33,7 +33,6 @@ import orjson
 
 from magic_committer.commit import register, sets
 from magic_committer.commit.outcome import outcome_of
-from magic_committer.commit.requests import again
 from magic_committer.errors import (
     FormatError,
     JobNotRunning,
@@ -67,7 +66,7 @@ from magic_committer.protocol.record import (
     State,
     may_undo,
 )
-from magic_committer.runtime.components import OwnSet, Runtime
+from magic_committer.runtime.components import OwnSet, Runtime, again
 from magic_committer.runtime.threads import Future
 from magic_committer.stores.base import Head, Steps, Written, same_etag
 from magic_committer.stores.urls import is_tree

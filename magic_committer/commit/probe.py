@@ -30,7 +30,6 @@ from typing import Any, Literal, NamedTuple, Self, TypeVar, get_args
 
 from magic_committer.commit import register
 from magic_committer.commit.outcome import ended, ended_by_record
-from magic_committer.commit.requests import again
 from magic_committer.errors import (
     ConditionsNotSupported,
     InvalidRequest,
@@ -53,7 +52,7 @@ from magic_committer.hadoop.paths import (
 )
 from magic_committer.options import FAILING, REPLACING, Mode, in_both
 from magic_committer.protocol.record import JOB_METADATA, TOKEN_METADATA, ObjectRef, State
-from magic_committer.runtime.components import Clock, Runtime
+from magic_committer.runtime.components import Clock, Runtime, again
 from magic_committer.runtime.threads import Outcome, cleaning_up
 from magic_committer.stores.base import (
     KEY_BYTES_MAX,

@@ -36,7 +36,6 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from magic_committer.commit.requests import again
 from magic_committer.errors import (
     ConditionsNotSupported,
     Decider,
@@ -82,7 +81,7 @@ from magic_committer.protocol.record import (
     State,
     may_replace_marker,
 )
-from magic_committer.runtime.components import Runtime
+from magic_committer.runtime.components import Runtime, again
 from magic_committer.stores.base import Written, listed, same_etag
 from magic_committer.stores.urls import url_of
 

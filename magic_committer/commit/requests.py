@@ -90,15 +90,6 @@ def anew(begin: Callable[[bool], Steps[R]]) -> Steps[R]:
             aborted = old.aborted
 
 
-def again(clock: Clock, times: int, pause: float) -> Iterator[int]:
-    """The numbers of the tries of one thing, with a pause before each but the first. It doubles
-    each time."""
-    for number in range(times):
-        if number:
-            clock.sleep(pause * 2 ** (number - 1))
-        yield number
-
-
 def refuse_threads(store: ObjectStore, commit_threads: int) -> None:
     """Refuse more requests in flight than the process has threads, if the store could send them
     from one thread, but not as it is set up."""

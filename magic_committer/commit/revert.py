@@ -65,7 +65,7 @@ from magic_committer.hadoop.manifests import decode_set
 from magic_committer.hadoop.paths import PENDING_SUFFIX, PENDINGSET_SUFFIX
 from magic_committer.protocol.plan import KeySet
 from magic_committer.protocol.record import JOB_METADATA, ObjectRef, StartedJob
-from magic_committer.runtime.components import Progress, Runtime
+from magic_committer.runtime.components import Progress, Runtime, again
 from magic_committer.runtime.threads import Outcome
 from magic_committer.stores.base import ObjectInfo, listed
 
@@ -394,7 +394,7 @@ def delete_if_same(
     keeps = probe.known(runtime.store.identity).conditional_delete
     refused: StoreError | None = None
     wrong = 0
-    for _ in requests.again(runtime.clock, DELETE_TRIES_MAX, DELETE_PAUSE_SECONDS):
+    for _ in again(runtime.clock, DELETE_TRIES_MAX, DELETE_PAUSE_SECONDS):
         # HEAD first, even if the store knows the condition: a store that ignores the condition
         # deletes anyway, and no condition distinguishes objects with the same bytes.
         try:

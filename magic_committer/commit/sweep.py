@@ -49,7 +49,7 @@ from magic_committer.protocol.record import (
     TASK_METADATA,
     StartedJob,
 )
-from magic_committer.runtime.components import Progress, Runtime
+from magic_committer.runtime.components import Progress, Runtime, again
 from magic_committer.stores.base import (
     DirectoryStore,
     ObjectInfo,
@@ -226,7 +226,7 @@ class _Sweep:
         """Abort the job's uploads by name until a listing shows no open one. ``first``: what was
         listed before the uploads that are named were aborted."""
         left, mine, passed = self.swept.left, first, self.ended.__contains__
-        for number in requests.again(self.runtime.clock, SWEEP_ROUNDS_MAX, SWEEP_PAUSE_SECONDS):
+        for number in again(self.runtime.clock, SWEEP_ROUNDS_MAX, SWEEP_PAUSE_SECONDS):
             if number:
                 with self.listing() as pages:
                     mine, passed = self.mine(pages), nothing_spared

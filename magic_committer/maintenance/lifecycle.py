@@ -24,9 +24,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from magic_committer.commit.requests import again
 from magic_committer.errors import MagicError, OptionError
-from magic_committer.runtime.components import Clock
+from magic_committer.runtime.components import Clock, again
 from magic_committer.runtime.wiring import BucketSettings
 
 RULE_ID = "magic-committer-abort-incomplete-uploads"

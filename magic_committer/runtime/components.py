@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -43,6 +43,15 @@ class SystemClock:
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
+
+
+def again(clock: Clock, times: int, pause: float) -> Iterator[int]:
+    """The numbers of the tries of one thing, with a pause before each but the first. It doubles
+    each time."""
+    for number in range(times):
+        if number:
+            clock.sleep(pause * 2 ** (number - 1))
+        yield number
 
 
 _IDS_AT_ONCE = 64

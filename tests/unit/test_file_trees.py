@@ -25,7 +25,7 @@ from magic_committer.errors import (
     PreconditionFailed,
     Unanswered,
 )
-from magic_committer.runtime.components import new_id
+from magic_committer.runtime.components import SystemClock, new_id
 from magic_committer.runtime.threads import ThreadPool
 from magic_committer.stores.trees import dialects
 from magic_committer.stores.trees.base import (
@@ -233,6 +233,31 @@ def test_a_file_that_comes_short_is_no_answer(
 
     monkeypatch.setattr(tree, "reader", deleted)
     assert tree.look("a", bytes_max, marked=True) is None
+
+
+@pytest.mark.parametrize("short", [3, 99])
+def test_hdfs_is_read_when_its_last_block_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short: int
+) -> None:
+    """Where a close does not wait for it, the driver reads the file without it, as if it ended
+    there. A file that stays so is no answer."""
+    tree = HdfsTree(stand_ins.Hdfs(), str(tmp_path), "hdfs://nn/t/")
+    tree.make("a", None, b"123")
+    opened, pauses = tree._fs.open, list[float]()
+
+    def open_short(path: str, mode: str) -> Any:
+        file = opened(path, mode)
+        if len(pauses) < short:
+            file.size = 0
+        return file
+
+    monkeypatch.setattr(tree._fs, "open", open_short)
+    monkeypatch.setattr(SystemClock, "sleep", lambda clock, seconds: pauses.append(seconds))
+    if short == 3:
+        assert read(tree, "a") == b"123"
+        assert pauses == [0.01, 0.02, 0.04]
+    else:
+        raises(Unanswered, tree.reader, "a", match="0 of its 3 bytes")
 
 
 # fsspec -------------------------------------------------------------------------------------------

@@ -22,7 +22,8 @@ from importlib import import_module
 from types import GeneratorType
 from typing import Any, BinaryIO, ClassVar, NoReturn, cast
 
-from magic_committer.errors import OptionError
+from magic_committer.errors import OptionError, Unanswered
+from magic_committer.runtime.components import SystemClock, again
 from magic_committer.stores.trees.base import FileTree, TreePromises, of_driver
 from magic_committer.stores.trees.disk import LocalTree
 from magic_committer.stores.trees.through_fsspec import FsspecTree, Info, is_there
@@ -32,6 +33,10 @@ SESSIONS_MAX = 8
 """OpenSSH allows 10 for each connection (MaxSessions); where fewer are allowed, fewer are used."""
 SOCKET_SECONDS = 60.0
 """How long a call waits for an answer; paramiko itself would wait for ever."""
+READS_MAX = 10
+"""How often a file of HDFS is opened of which too few bytes can be read yet."""
+READ_PAUSE_SECONDS = 0.01
+"""Before the second time. It doubles: five seconds in all."""
 _EXTENDED = 200
 """SSH_FXP_EXTENDED: a request that is named."""
 
@@ -264,6 +269,15 @@ class HdfsTree(FsspecTree):
 
     driver = "hdfs_native.fsspec:HdfsFileSystem"
     package = "hdfs-native"
+
+    def _reader(self, path: str) -> BinaryIO:
+        # Where a close need not wait for the last block (num-committed-allowed), the driver reads
+        # without that block until the NameNode has heard of it.
+        for _ in again(SystemClock(), READS_MAX, READ_PAUSE_SECONDS):
+            file = super()._reader(path)
+            if (has := file.size) >= (whole := self._info(path)["size"]):  # type: ignore[attr-defined]
+                return file
+        raise Unanswered(f"read of {path}: {has} of its {whole} bytes can be read yet")
 
     def _writer(self, path: str) -> BinaryIO:
         # What fs.open has no argument for. The class is the one beside the driver's, which may be a
