@@ -79,7 +79,7 @@ def test_a_decided_job_ends_in_time(silence: Silence) -> None:
     with within(2.0), pytest.raises(mc.MagicError):
         mc.recover(DEST, caught.value.job_id, s3=s3)
     heal(silence)
-    assert mc.recover(DEST, caught.value.job_id, s3=s3).outcome == "committed"
+    assert mc.recover(DEST, caught.value.job_id, s3=way(silence.url)).outcome == "committed"
 
 
 def test_completes_alone_that_are_swallowed_end_in_time(silence: Silence) -> None:
