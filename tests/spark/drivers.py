@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,8 +25,6 @@ import magic_committer as mc
 from magic_committer.commit.publish import Publication
 from magic_committer.spark import write_partitions
 from tests.spark.lake import HALF_A_BLOCK, Gate, Lake, builder
-
-SLOW_SECONDS = 5.0
 
 
 @contextmanager
@@ -96,7 +93,7 @@ def save(spark: Any, gate: Gate, dest: str) -> None:
 
     def slow(number: int) -> int:
         gate.note("writing")
-        time.sleep(SLOW_SECONDS / 4)
+        gate.wait("go on")
         return number
 
     slowly = udf(lambda number: slow(number), "bigint")
