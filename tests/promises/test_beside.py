@@ -603,7 +603,7 @@ def test_partitions_are_listed_side_by_side() -> None:
 
         def wait(request: Request) -> None:
             if request.verb == "list" and "/p=" in request.key:
-                meeting.wait(timeout=30)
+                meeting.wait(PATIENCE_SECONDS)
 
         s3.before = wait
         job.commit()
