@@ -185,7 +185,7 @@ def test_what_is_not_begun_holds_nothing(lab: Lab) -> None:
     before = len(os.listdir("/dev/fd"))
     left = iter([complete("k")])
     told = [many.ask_each(lambda: next(left, None), in_flight=8) for _ in range(5)]
-    assert len(os.listdir("/dev/fd")) == before
+    assert len(os.listdir("/dev/fd")) <= before  # fewer: the server has closed one meanwhile
     assert [len(list(one)) for one in told] == [1, 0, 0, 0, 0]
 
 
