@@ -69,10 +69,11 @@ Down = tuple[ScriptedServer, S3Store, HurriedClock]
 @contextmanager
 def down(reply: Reply = FAILING, **options: Any) -> Iterator[Down]:
     """A server that gives one reply again and again, the store on it, and the clock by which it
-    waits."""
+    waits. It answers, however busy the machine is."""
     clock = HurriedClock()
+    patience = {"read_seconds_max": 30.0, **options}
     with scripted_server(lambda _: reply) as server:
-        yield server, S3Store("b", hurried(server.url, **options), clock=clock), clock
+        yield server, S3Store("b", hurried(server.url, **patience), clock=clock), clock
 
 
 def ended(ask: Callable[[], Any]) -> tuple[float, BaseException | None]:
