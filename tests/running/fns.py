@@ -11,6 +11,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import magic_committer as mc
+from magic_committer.stores.s3 import retry
 
 Item = tuple[str, int]
 
@@ -93,6 +94,7 @@ def write_and_wait(task: mc.Task, item: Item) -> None:
 
 def drive(dest: str, marks: str, method: str) -> None:
     """A driver that its test interrupts or kills."""
+    retry.HURRIED_SECONDS = 60.0  # a busy machine's store is slower than users are patient
     items = [(marks, number) for number in range(20)]
     blocks = mc.Options(block_bytes=5 * 1024**2)
     with ProcessPoolExecutor(2, mp_context=get_context(method)) as executor:
