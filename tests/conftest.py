@@ -7,11 +7,23 @@ import hashlib
 import math
 import random
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 
+from tests.nightly import NIGHTLY
+
 SEED = 20_130_101
 """The seed where none is given: every run draws the same."""
+
+with suppress(ImportError):  # environments of tools/apart.py do without
+    from hypothesis import HealthCheck, settings
+
+    # By default an example that takes 0.2 s fails its test, and each run draws others.
+    settings.register_profile(
+        "calm", deadline=None, derandomize=not NIGHTLY, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("calm")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -41,7 +41,7 @@ PATIENCE = {
     **dict.fromkeys(("connect_seconds_max", "read_seconds_max"), PATIENCE_SECONDS),
     "complete_seconds_max": PATIENCE_SECONDS, "retry_attempts_max": 3, "retry_seconds_max": 4.0,
 }  # fmt: skip
-JOB_SECONDS_MAX = 60.0
+JOB_SECONDS_MAX = 120.0
 """A job's time under any fault, aborts included, with this suite's time-outs."""
 WORKERS = 8
 """Cells at once: most of the time they wait."""

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FACES = ("format", "foreach_batch")
 FILES_A_BATCH = 2
 ANSWER_SECONDS_MAX = 240.0
-GONE_SECONDS_MAX = 30.0
+GONE_SECONDS_MAX = 300.0
 LOOK_SECONDS = 0.05
 CHARACTERS_MAX = 4_000
 """Of a driver's log or error, in what tells of it."""

@@ -257,7 +257,7 @@ def kills(
 
     Args:
         seed: draws the moments, the victims, the batches.
-        count: how many kills.
+        count: how many kills, at the least; of drivers and of workers.
         folder: an empty directory, for input, checkpoints and logs.
         seconds_max: no stream is begun later, and none goes on.
         lives: of a stream.
@@ -268,7 +268,9 @@ def kills(
         run = Run(url, there, folder, random.Random(seed))
 
         def over() -> bool:
-            return run.tally.kills.total() >= count or time.monotonic() - began > seconds_max
+            killed = run.tally.kills
+            both = len({name.partition(" ")[0] for name in killed}) > 1
+            return (killed.total() >= count and both) or time.monotonic() - began > seconds_max
 
         while not over():
             run.one_stream(lives, over)

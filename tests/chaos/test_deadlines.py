@@ -41,7 +41,7 @@ from tests.servers import (
 from tests.transport import lab as verbs
 
 BOUND_SECONDS = 1.0
-SLACK_SECONDS = 15.0
+SLACK_SECONDS = 60.0
 """What a loaded machine may take longer. Without deadlines these tests would take minutes, or
 would not end."""
 FAILING = error(500, "InternalError")
@@ -69,10 +69,11 @@ Down = tuple[ScriptedServer, S3Store, HurriedClock]
 @contextmanager
 def down(reply: Reply = FAILING, **options: Any) -> Iterator[Down]:
     """A server that gives one reply again and again, the store on it, and the clock by which it
-    waits."""
+    waits. It answers, however busy the machine is."""
     clock = HurriedClock()
+    patience = {"read_seconds_max": 30.0, **options}
     with scripted_server(lambda _: reply) as server:
-        yield server, S3Store("b", hurried(server.url, **options), clock=clock), clock
+        yield server, S3Store("b", hurried(server.url, **patience), clock=clock), clock
 
 
 def ended(ask: Callable[[], Any]) -> tuple[float, BaseException | None]:
@@ -154,9 +155,9 @@ def test_what_moves_is_not_cut_off() -> None:
     slow.moved(1)
     assert fast.left > 0
     assert slow.left < 0
-    stops = Deadline(0.05, 100.0)
+    stops = Deadline(50.0, 100.0)
     stops.moved(100 * BYTES_PER_SECOND_MIN)
-    assert 0 < stops.left <= 0.05
+    assert 0 < stops.left <= 50.0
 
 
 def test_the_answer_has_its_time_however_long_the_body_took() -> None:

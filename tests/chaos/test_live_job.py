@@ -1,4 +1,4 @@
-"""A job of another process lives through cleanups every second with limits of one second, while a
+"""A job of another process lives through cleanups every second with limits of some seconds, while a
 dead one beside it is taken away; and two cleanups in two processes share the work."""
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ from tests.chaos.conftest import BUCKET
 from tests.chaos.jobs import Way
 from tests.chaos.victims import Victim, context
 from tests.outside import Outside, etag
+from tests.promises.hands import until
 from tools.moto_server import CREDENTIALS
 
 DEST = f"s3://{BUCKET}/table"
 SIGN_SECONDS = 0.3
 LIVES_SECONDS = 8.0
-LIMITS = dict.fromkeys(("dead_after", "leftover_after", "forget_after"), 1.0)
+DEAD_SECONDS = 4.0
+LIMITS = dict.fromkeys(("dead_after", "leftover_after", "forget_after"), DEAD_SECONDS)
 PACE_SECONDS = 0.85
 """Between cleanups: a bit less than a second, so that they fall on all parts of the store's."""
-END_SECONDS_MAX = 60
-STALLED_SECONDS = 0.8
+END_SECONDS_MAX = 300
+STALLED_SECONDS = DEAD_SECONDS - 1
 """A process that was silent for so long had no time from the machine: its job may be taken."""
 RUNS_MAX = 3
 """The first that was not stalled counts."""
@@ -38,10 +40,9 @@ FILES = 6
 
 
 class Ended(NamedTuple):
-    """How the live job ended, how often it signed, and for how many seconds it did not at most."""
+    """How the live job ended, and for how many seconds it did not sign at most."""
 
     outcome: str
-    signs: int
     silent: float
 
 
@@ -70,7 +71,7 @@ def live(way: Way, go: Any) -> Iterator[Any]:
         results = [task.commit() for task in tasks[2:]]
         yield job.uuid
         go.wait(END_SECONDS_MAX)
-        gaps = [after - before for before, after in pairwise(signs)]
+        silent = max(after - before for before, after in pairwise([*signs, time.monotonic()]))
         try:
             files[0].close()
             results += [task.commit() for task in tasks[:2]]
@@ -78,7 +79,7 @@ def live(way: Way, go: Any) -> Iterator[Any]:
         except mc.MagicError as error:
             outcome = repr(error)
         silence()
-    yield Ended(outcome, len(gaps), max(gaps))
+    yield Ended(outcome, silent)
 
 
 def doomed(way: Way) -> Iterator[str]:
@@ -95,14 +96,14 @@ def doomed(way: Way) -> Iterator[str]:
 
 
 def clean(way: Way) -> set[str]:
-    """Clean up with all limits at one second; the UUIDs of the jobs that were recovered."""
+    """Clean up with all limits so short; the UUIDs of the jobs that were recovered."""
     report = mc.cleanup(DEST, **LIMITS, s3=way.s3())  # type: ignore[arg-type]
     assert report.errors == ()
     return {recovery.uuid for recovery in report.recovered}
 
 
 def test_a_live_job_is_untouched_and_a_dead_one_goes(url: str) -> None:
-    """I6: for 8 s a process cleans every second with all limits at 1 s. A job that signs every
+    """I6: for 8 s a process cleans every second with all limits at 4 s. A job that signs every
     0.3 s keeps each upload and commits whole; one whose process was killed is gone by then."""
     way, bucket = Way(url), Outside(Way(url).s3(), BUCKET)
     for _ in range(RUNS_MAX):
@@ -111,7 +112,6 @@ def test_a_live_job_is_untouched_and_a_dead_one_goes(url: str) -> None:
         if ended.outcome == "committed" or ended.silent < STALLED_SECONDS:
             break
     assert ended.outcome == "committed", ended
-    assert ended.signs > LIVES_SECONDS / SIGN_SECONDS / 2
     assert bucket.files("table") == {f"part-{n}": etag(b"%d" % n) for n in range(FILES)}
     assert bucket.uploads() == []
 
@@ -139,6 +139,7 @@ def beside_cleanups(way: Way, bucket: Outside) -> Ended:
 def clean_beside(way: Way, bucket: Outside, alive: str, dead: str) -> None:
     """Clean every second, for 8 s at least and until the dead job is gone; the live one keeps what
     it has, or has lost all of it."""
+    until(lambda: sum(alive in key for key in bucket.uploads()) == FILES)
     pace, began = threading.Event(), time.monotonic()
     recovered: set[str] = set()
     while time.monotonic() - began < LIVES_SECONDS or dead not in recovered:

@@ -18,7 +18,7 @@ from tests.chaos.silent import Mood
 from tests.servers import way
 
 DEST = f"s3://{BUCKET}/t/"
-SLACK_SECONDS = 25.0
+SLACK_SECONDS = 60.0
 """What a loaded machine may take longer. Without bounds these tests would take minutes."""
 
 
@@ -94,8 +94,8 @@ def test_a_job_that_is_not_decided_ends_in_time(silence: Silence, kind: str) -> 
     """A store that falls silent at a Create, or at the first part: the file fails, and all that is
     cleaned up after it ends in time; the error says how to end the job."""
     silence.chosen = of_kind(kind)
-    with within(1.0), pytest.raises(mc.MagicError) as caught:
-        write(hurried(silence, read_seconds_max=0.5, retry_seconds_max=1.0), 20)
+    with within(3.0), pytest.raises(mc.MagicError) as caught:
+        write(hurried(silence), 20)
     assert any("magic_committer.abort(" in note for note in caught.value.__notes__)
 
 

@@ -34,6 +34,7 @@ def session(master: str) -> Iterator[SparkSession]:
         "spark.speculation.interval": "100ms", "spark.speculation.multiplier": 1.1,
         "spark.speculation.quantile": 0.5, "spark.speculation.minTaskRuntime": "500ms",
         "spark.locality.wait": 0, "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
+        "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": 300,
         "spark.shuffle.io.maxRetries": 1, "spark.shuffle.io.retryWait": "200ms",
         "spark.deploy.maxExecutorRetries": -1, "spark.sql.warehouse.dir": tempfile.gettempdir(),
         "spark.python.task.killTimeout": f"{ZOMBIE_MILLISECONDS}ms",

@@ -23,7 +23,7 @@ from tests.spark.lake import SOON
 
 MASTER_HOST = "127.0.0.1"
 WORKER_HOSTS = ("127.0.0.1", "127.0.0.2")
-START_SECONDS_MAX = 90.0
+START_SECONDS_MAX = 300.0
 CORES_OF_A_WORKER = 2
 """One for the tests' own application, one for that of a driver that is killed."""
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"

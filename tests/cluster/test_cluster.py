@@ -62,17 +62,18 @@ def exact(lake: Lake, report: JobReport, files: int = PARTITIONS, rows: int = RO
     """Every row is there once, in as many files as there are partitions; nothing else is left: no
     upload, no control object. (Attempts that outlive the job may be cleaning up after themselves.)
     """
-    until(lambda: lake.open_uploads() == [] and len(lake.keys()) == files + 1)
     assert ids(lake) == list(range(rows))
     assert len(lake.data()) == report.files == files
     assert (report.outcome, report.unattributed, report.left_open) == ("committed", 0, ())
-    assert lake.open_uploads() == []
-    assert lake.hidden() == ["_SUCCESS"]
+    until(lambda: (lake.open_uploads(), lake.hidden()) == ([], ["_SUCCESS"]))
 
 
 def left_in(via: str) -> list[str]:
-    """What is in the directory of ``via=``."""
-    return os.listdir(via.removeprefix("file://"))
+    """What tasks of Spark's writer have committed in the directory of ``via=``. (What an attempt
+    writes there that Spark gave up, as a twin, is not ours: `magic_committer.spark.via`.)"""
+    folders = os.walk(via.removeprefix("file://"))
+    files = [name for path, _, names in folders if "_temporary" not in path for name in names]
+    return [name for name in files if name.startswith("part-")]
 
 
 # Twins --------------------------------------------------------------------------------------------
@@ -170,7 +171,8 @@ def test_an_executor_that_is_killed_leaves_its_upload(
     spark: SparkSession, lake: Lake, gate: Gate, unique: bool
 ) -> None:
     """An executor that dies by SIGKILL in the middle of a file leaves an upload. If its name
-    carries the job, the sweep aborts it; else it is counted, and nothing else is left."""
+    carries the job, the sweep aborts it; else it is counted (as is what a twin has open then),
+    and nothing else is left."""
 
     def write(task: mc.Task, rows: Iterable[int]) -> None:
         first = task.task_id == "1" and gate.first("attempt")
@@ -193,9 +195,8 @@ def test_an_executor_that_is_killed_leaves_its_upload(
         exact(lake, report)
         return
     assert ids(lake) == list(range(ROWS))
-    assert lake.open_uploads() == ["killed.csv"]
-    assert report.unattributed == 1
-    assert lake.hidden() == ["_SUCCESS"]
+    assert report.unattributed >= 1
+    until(lambda: (lake.open_uploads(), lake.hidden()) == (["killed.csv"], ["_SUCCESS"]))
 
 
 WIDE_ROWS = 60_000

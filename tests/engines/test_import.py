@@ -23,7 +23,7 @@ def test_a_missing_engine_is_named_with_its_extra(engine: str) -> None:
         f"import magic_committer.{module}"
     )
     ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False,
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False,
         env={"PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert ran.returncode == 1

@@ -25,7 +25,7 @@ from tests.interop.jvm import HadoopsJob
 from tests.interop.lake import BUCKET, Lake
 from tests.interop.wire import Sent, Stop, Wire
 
-HELD_SECONDS_MAX = 90.0
+HELD_SECONDS_MAX = 300.0
 ADOPT = ("--adopt", "--dead-after", "0", "--yes")
 Command = Callable[..., tuple[int, str]]
 PHASES: dict[str, tuple[str, ...]] = {

@@ -17,7 +17,7 @@ from tests.mutants.judge import Verdict
 from tests.mutants.operators import drawn_from
 from tests.mutants.source import FOLDERS, ROOT, GoneError, files
 
-COLLECT_SECONDS = 120
+COLLECT_SECONDS = 300
 WORDS = Hand(
     "some", "errors/messages.py", "age_words", (("seconds >= 2 * size", "True"),), "nothing"
 )

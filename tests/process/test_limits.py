@@ -108,7 +108,7 @@ children = []
 while not ended.wait(float(sys.argv[1])) and len(children) < 5:
     child = os.fork()
     if child == 0:
-        faulthandler.dump_traceback_later(90, exit=True)
+        faulthandler.dump_traceback_later(300, exit=True)
         try:
             write(f"child-{os.getpid()}")
         except BaseException:

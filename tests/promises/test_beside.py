@@ -159,9 +159,12 @@ def test_the_oldest_yields_to_one_that_looked_first(
     assert visible(s3) == {"t/a.csv": b"1"}
 
 
-def test_of_one_second_the_uuids_tell(s3: MemoryStore, clock: PatientClock) -> None:
+def test_of_one_second_the_uuids_tell(
+    s3: MemoryStore, clock: PatientClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Last-Modified has whole seconds: who has the greater UUID yields, and the other one waits."""
     ways: set[bool] = set()
+    monkeypatch.setattr(clock, "now", lambda: 1_795_000_000.0 + clock.ahead)  # it stands
     for _ in range(40):
         clock.ahead += 1.0 - clock.now() % 1.0  # a second begins
         first = mc.start(DEST, mode="replace")
@@ -603,7 +606,7 @@ def test_partitions_are_listed_side_by_side() -> None:
 
         def wait(request: Request) -> None:
             if request.verb == "list" and "/p=" in request.key:
-                meeting.wait(timeout=30)
+                meeting.wait(PATIENCE_SECONDS)
 
         s3.before = wait
         job.commit()

@@ -11,7 +11,6 @@ import lzma
 import pickle
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -35,6 +34,7 @@ from tests.promises.hands import (
     raising,
     refusing,
     remains,
+    until,
     visible,
     write,
 )
@@ -194,10 +194,7 @@ def test_what_is_dropped_is_given_up(s3: MemoryStore, make: Callable[[], Any], c
     assert control(s3) != []
     del held
     gc.collect()
-    until = time.monotonic() + 10
-    while s3.keys() and time.monotonic() < until:
-        time.sleep(0.01)
-    assert remains(s3) == ({}, [], [])
+    until(lambda: remains(s3) == ({}, [], []))
 
 
 @pytest.mark.parametrize("mode", ["r", "rb", "a", "x", "r+"])

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 10.0
 """How long the program may take to end after SIGTERM before it is killed."""
 KILL = b"9"
-READY_SECONDS_MAX = 90.0
+READY_SECONDS_MAX = 300.0
 LOOK_SECONDS = 0.05
 
 
@@ -60,9 +60,9 @@ class Kept:
         """The end of what it said."""
         return self.log.read_text(errors="replace")[-2000:]
 
-    def wait_for(self, ready: Callable[[], bool], seconds_max: float = READY_SECONDS_MAX) -> None:
+    def wait_for(self, ready: Callable[[], bool]) -> None:
         """Wait until it is ready. Raises NoServer: it ended, or was not ready in time."""
-        until = time.monotonic() + seconds_max
+        until = time.monotonic() + READY_SECONDS_MAX
         while self.runs and time.monotonic() < until:
             if ready() and self.runs:  # else it was somebody else who answered
                 return

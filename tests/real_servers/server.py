@@ -80,7 +80,6 @@ class Server(ABC):
 
     NAME: ClassVar[str]
     READY_PATH: ClassVar[str] = "/"
-    READY_SECONDS_MAX: ClassVar[float] = 30.0
     PORTS: ClassVar[int] = 1
 
     def __init__(self, folder: Path, ports: Sequence[int]) -> None:
@@ -111,7 +110,7 @@ class Server(ABC):
         in time."""
         command, env = self.command()
         self._kept = Kept(command, env=env, log=self.folder / "server.log")
-        self._kept.wait_for(self._answers, self.READY_SECONDS_MAX)
+        self._kept.wait_for(self._answers)
 
     def _answers(self) -> bool:
         with suppress(urllib.error.URLError, OSError):

@@ -26,7 +26,7 @@ KILLS = 10
 JOB = Round(0, files=300, tasks=4, threads=4, bytes_each=20)
 REQUESTS_MAX = 3 * JOB.files + 40
 """A driver sends hardly more: three for each file, some for each task and the job."""
-END_SECONDS_MAX = 120
+END_SECONDS_MAX = 300
 RECOVER_SECONDS_MAX = 120.0
 RECOVER_PAUSE_SECONDS = 2.0
 PROMOTED = Round(0, files=1_000, bytes_each=20)

@@ -24,7 +24,7 @@ from tests.real_servers.keeper import ROOT
 
 FILES = {f"dt={n % 2}/part-{n}.csv": b"%d\n" % n for n in range(6)}
 TASKS = 2
-HANGS_SECONDS = 90
+HANGS_SECONDS = 300
 """A driver that has not died by then says where it is, and ends."""
 AFTER: dict[str, Callable[[str, str], bool]] = {
     "task": lambda verb, path: verb == "rename" and "/manifests/" in path,

@@ -22,7 +22,7 @@ from tests.unit.test_file_trees import read
 
 pytestmark = pytest.mark.on("sftp")
 THREADS = 16
-END_SECONDS_MAX = 60
+END_SECONDS_MAX = 300
 
 
 def fs_of(tree: FileTree) -> Any:

@@ -29,7 +29,7 @@ from tests.servers import moto_in_the_environment, moto_options
 
 METHODS = ("fork", "spawn", "forkserver")
 AT_ONCE = tenacity.Retrying(wait=tenacity.wait_none(), stop=tenacity.stop_never)
-SECONDS_MAX = 60.0
+SECONDS_MAX = 300.0
 """For what another process is to do."""
 
 
@@ -120,13 +120,14 @@ def test_an_item_that_kills_every_worker_ends_the_job(bucket: Outside, tmp_path:
 
 
 def test_a_straggler_is_tried_twice(bucket: Outside, tmp_path: Path) -> None:
-    """The second try is accepted; the first goes on in its process, finds out, and cleans up."""
+    """The second try is accepted; the first goes on in its process, finds out, and cleans up. On a
+    busy machine others may be taken for slow."""
     given = items_in(tmp_path, 6)
     with pool("fork") as executor:
         report = mc.run(
             "s3://bucket/slow", fns.be_slow_once, given, executor=executor, speculate=2.0
         )
-        assert report.tries == 7
+        assert report.tries >= 7
         assert not (tmp_path / "went").exists()
         assert bucket.body("slow", "0.txt").decode() == str(report.returned[0])
         (tmp_path / "go").touch()

@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,9 +24,11 @@ from pyspark.sql.functions import col, udf
 import magic_committer as mc
 from magic_committer.commit.publish import Publication
 from magic_committer.spark import write_partitions
+from magic_committer.stores.s3 import retry
 from tests.spark.lake import HALF_A_BLOCK, Gate, Lake, builder
 
-SLOW_SECONDS = 5.0
+STORE_SECONDS = 60.0
+"""What the store of a busy machine has for an answer after Ctrl-C."""
 
 
 @contextmanager
@@ -60,7 +61,8 @@ def interrupted(gate: Gate, name: str) -> Iterator[None]:
     watcher = threading.Thread(target=interrupt)
     try:
         watcher.start()
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(retry, "HURRIED_SECONDS", STORE_SECONDS)
             yield
     finally:
         signal.signal(signal.SIGINT, handler)
@@ -69,7 +71,7 @@ def interrupted(gate: Gate, name: str) -> Iterator[None]:
 
 def main(what: str, directory: str, dest: str) -> None:
     """Do one of them."""
-    gate = Gate(directory)
+    gate, retry.HURRIED_SECONDS = Gate(directory), STORE_SECONDS
     spark = builder("local[2]").getOrCreate()
     if what == "save":
         save(spark, gate, dest)
@@ -96,7 +98,7 @@ def save(spark: Any, gate: Gate, dest: str) -> None:
 
     def slow(number: int) -> int:
         gate.note("writing")
-        time.sleep(SLOW_SECONDS / 4)
+        gate.wait("go on")
         return number
 
     slowly = udf(lambda number: slow(number), "bigint")

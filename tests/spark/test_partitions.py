@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 import magic_committer as mc
 from magic_committer.engines.items import ItemWriter
 from magic_committer.spark import write_dataframe, write_partitions
-from tests.spark.lake import HALF_A_BLOCK, Gate, Lake
+from tests.spark.lake import HALF_A_BLOCK, Gate, Lake, until
 
 
 def write_lines(task: mc.Task, rows: Iterable[Any]) -> None:
@@ -120,9 +120,15 @@ def test_secrets_stay_on_the_driver(spark: SparkSession, lake: Lake, event_log: 
     assert write_partitions(rows, lake.dest, write_lines, s3=s3).files == 2
     frame = spark.range(4)
     assert write_dataframe(frame, f"{lake.dest}-frame", s3=s3).files
+
+    def logged() -> bytes:
+        return b"".join(file.read_bytes() for file in event_log.rglob("*") if file.is_file())
+
+    spark.sparkContext.setJobDescription("the last one")
+    spark.range(1).count()
     spark.sparkContext.setJobDescription("")
-    spark.range(1).count()  # its end flushes what came before
-    told = b"".join(file.read_bytes() for file in event_log.rglob("*") if file.is_file())
+    until(lambda: b"the last one" in logged())  # Spark logs in a thread of its own, in order
+    told = logged()
     job = mc.start(lake.dest, accept="results", track="memory", s3=s3)
     dumps: Any = cloudpickle.dumps
     told += dumps(ItemWriter(job, write_lines))

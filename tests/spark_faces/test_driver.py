@@ -24,7 +24,7 @@ from tests.spark.lake import Gate, Lake
 ROOT = Path(__file__).resolve().parents[2]
 STARTS_SECONDS = 180.0
 """Within these a driver of its own has started Spark and run its tasks."""
-PROMPT_SECONDS = 30.0
+PROMPT_SECONDS = 100.0
 """Within these an interrupted driver ends: less than its tasks would wait."""
 
 

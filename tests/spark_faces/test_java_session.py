@@ -16,7 +16,7 @@ from magic_committer.spark import java_session, session
 
 PROGRAMS = ("bash", "sh", "env", "dirname", "readlink", "ps", "grep", "uname", "mktemp", "cat")
 """What Spark's scripts call. Java is not among them."""
-SESSION_SECONDS = 120.0
+SESSION_SECONDS = 400.0
 
 COUNTS = """
 import os

@@ -14,7 +14,7 @@ from tests.spark.drivers import driver
 from tests.spark.half_committed import HalfCommitted
 from tests.spark.lake import Gate, Lake, Place, until
 
-PROMPT_SECONDS = 60.0
+PROMPT_SECONDS = 300.0
 
 
 def magic(df: DataFrame, mode: str = "append", **options: str) -> DataFrameWriter:
@@ -148,6 +148,7 @@ def test_ctrl_c_does_not_stop_a_save(environment: str, lake: Lake, gate: Gate) -
         running.send_signal(signal.SIGINT)
         gate.notes("interrupted", 1)
         assert lake.data() == {}
+        gate.open("go on")
         until(lambda: lake.ids() == [0, 1, 2, 3] and settled(lake))
         gate.open("looked")
         running.communicate(timeout=PROMPT_SECONDS)

@@ -93,7 +93,7 @@ def test_a_command_that_still_prints_does_not_hang(
     monkeypatch.setattr(lifeline, "_pass_on", after_an_hour)
     script = "for n in 1 2 3 4; do echo $n; sleep 0.1; done; sleep 600 & echo 5"
     assert lifeline.run(["sh", "-c", script], silent_seconds_max=5000.0) == 0
-    assert hours >= 3
+    assert hours >= 2  # a busy machine gives several lines at once
     assert capfdbinary.readouterr().out == b"1\n2\n3\n4\n5\n"
 
 

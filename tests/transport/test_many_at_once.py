@@ -12,6 +12,7 @@ from magic_committer.errors import NotFound, StoreError, Unanswered
 from magic_committer.stores import base
 from magic_committer.stores.s3 import S3Store
 from magic_committer.stores.s3.many import Window
+from tests.promises.hands import until
 from tests.servers import Asked, Reply, document, error
 from tests.transport.lab import (
     COMPLETED,
@@ -75,6 +76,7 @@ def test_many_are_asked_and_told_as_the_verbs_are(lab: Lab, asked: base.Ask, rep
     store, other = make(), make(transport="boto3")
     told = [at_once(store, ("k", asked))["k"], by_verb(store, asked), by_verb(other, asked)]
     assert shown(told[0]) == shown(told[1]) == shown(told[2])
+    until(lambda: len(lab.asked) >= 3)  # a server may be slower than a short time-out
     kept = ("if-none-match", "x-amz-mp-object-size", "x-amz-content-sha256")
     sent = [
         (one.method, one.path, one.query, one.body, [one.headers.get(name) for name in kept])
@@ -183,7 +185,7 @@ def test_what_is_not_begun_holds_nothing(lab: Lab) -> None:
     before = len(os.listdir("/dev/fd"))
     left = iter([complete("k")])
     told = [many.ask_each(lambda: next(left, None), in_flight=8) for _ in range(5)]
-    assert len(os.listdir("/dev/fd")) == before
+    assert len(os.listdir("/dev/fd")) <= before  # fewer: the server has closed one meanwhile
     assert [len(list(one)) for one in told] == [1, 0, 0, 0, 0]
 
 

@@ -424,10 +424,9 @@ def test_time_ends(driver: Driver, silent: str) -> None:
     errand, seconds = Errand(), 600.0 if silent == "errand" else 0.5
     steps: dict[str, Any] = {"answer": ["ask"], "errand": ["ask", lambda: errand.end(0.0)]}
     body = b"x" if silent != "body" else memoryview(bytes(64 * 1024**2))
-    deadline = Deadline(seconds, seconds, errand=errand)
     server = raw_server(playing(*steps.get(silent, []), "wait"))
     with server as raw, pytest.raises(NoAnswer) as caught:
-        driver.send(to(raw, "PUT", body), deadline)
+        driver.send(to(raw, "PUT", body), Deadline(seconds, seconds, errand=errand))
     assert (caught.value.cause, caught.value.sent) == (Cause.TIME, Sent.PERHAPS)
 
 

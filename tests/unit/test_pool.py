@@ -274,8 +274,8 @@ def test_what_a_signal_handler_raises_in_a_wait_is_its_callers(
     before = signal.signal(signal.SIGALRM, handler)
     request.addfinalizer(partial(signal.signal, signal.SIGALRM, before))
     future = pool.submit(lambda: work(None))
-    signal.setitimer(signal.ITIMER_REAL, 0.2)
     with pytest.raises(kind, match="the caller's"):
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
         future.result() if wait == "a result" else list(pool.each(work, [1], in_flight=1))
     pool.close()
 

@@ -112,7 +112,7 @@ def test_disk_is_given_back(
     assert len(os.listdir(tmp_path)) == (0 if nameless and os.path.exists("/proc/self/fd") else 1)
     end(block)
     assert os.listdir(tmp_path) == []
-    assert len(os.listdir("/dev/fd")) == before
+    assert len(os.listdir("/dev/fd")) <= before  # fewer: a thread has ended that another test left
 
 
 def test_the_budget_holds_among_threads() -> None:

@@ -183,7 +183,7 @@ class Attempts:
             first_left = self._started + FIRST_SECONDS - now
             if first_left <= 0 and self._count > 1:
                 return None
-            wait = min(wait, max(first_left, TRANSIENT_SECONDS))
+            wait = min(wait, first_left if first_left > 0 else TRANSIENT_SECONDS)
         if left > 2 * self._last_try_seconds:  # the wait is cut: the time is used
             wait = min(wait, left - 2 * self._last_try_seconds)
         if left < self._last_try_seconds + wait:
