@@ -61,9 +61,9 @@ trees: venv  ## Run jobs of renames on real SFTP, HDFS and GCS servers: ONLY=sft
 interop: venv  ## Run real Hadoop beside the library: needs Java 17, Maven and Go
 	@$(BIN)/python -m tools.suites interop
 
-soak: venv  ## Mixed jobs on versitygw, with drivers, workers and the server killed: MINUTES=60 SEED=1 TRANSPORT=both WEATHER=1
+soak: venv  ## Mixed jobs on versitygw, with drivers, workers and the server killed: MINUTES=60 SEED=1 TRANSPORT=both
 	@$(BIN)/python -m tools.lifeline $(BIN)/python -m tests.chaos soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) \
-		$(if $(TRANSPORT),--transport $(TRANSPORT)) $(if $(WEATHER),--weather)
+		$(if $(TRANSPORT),--transport $(TRANSPORT))
 
 pythons: venv  ## Run unit, contract, promise and process tests on Python 3.11 to 3.14, and on the lowest dependencies: ONLY=3.14
 	@$(BIN)/python -m tools.lifeline $(BIN)/python -m tools.pythons $(ONLY)

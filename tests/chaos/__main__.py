@@ -1,14 +1,13 @@
 """Chaos: victims are struck at moments, on stores, and a judge reads what is there.
 
-    python -m tests.chaos soak [--minutes 5] [--seed 1] [--transport both] [--weather]
+    python -m tests.chaos soak [--minutes 5] [--seed 1] [--transport both]
     python -m tests.chaos network [--only WORD]
     python -m tests.chaos streams [--kills 200] [--minutes 25] [--seed 1]
 
 ``soak``: mixed jobs on a real server; drivers, workers and the server are killed. ``--transport
-both`` runs it twice, by boto3 and by the fast way, each for that long. ``--weather`` puts resets,
-bursts of 503 and slow answers between the library and the server. ``network``: every fault in every
-phase of a job. ``streams``: queries in real Spark drivers that are killed. The exit code is 1 if
-anything was wrong, or too little happened.
+both`` runs it twice, by boto3 and by the fast way, each for that long. ``network``: every fault in
+every phase of a job. ``streams``: queries in real Spark drivers that are killed. The exit code is 1
+if anything was wrong, or too little happened.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ def soaked(chosen: argparse.Namespace) -> bool:
         ways = ("boto3", "fast")
     wrong = False
     for way in ways:
-        kind = f"seed {chosen.seed}, by {way}{', in bad weather' if chosen.weather else ''}"
+        kind = f"seed {chosen.seed}, by {way}"
         print(f"soak: {kind}, {chosen.minutes:g} minutes", flush=True)
-        figures = soak(chosen.seed, chosen.minutes * 60, transport=way, stormy=chosen.weather)
+        figures = soak(chosen.seed, chosen.minutes * 60, transport=way)
         print(f"soak: {kind}, ended", *figures.lines(), sep="\n", flush=True)
         wrong = wrong or bool(figures.wrong) or not figures.jobs
     return not wrong
@@ -94,7 +93,6 @@ def main(given: Sequence[str] | None = None) -> int:
         kind.add_argument("--seed", type=int, default=seed, help="drawn, if not given")
         kind.add_argument("--minutes", type=float, default=25.0 if name == "streams" else 5.0)
         kind.add_argument("--transport", choices=("auto", "boto3", "fast", "both"), default="auto")
-        kind.add_argument("--weather", action="store_true", help="a network that fails")
         kind.add_argument("--only", default="", metavar="WORD", help="cells whose name holds it")
         kind.add_argument("--kills", type=int, default=200, help="how many (%(default)s)")
     chosen = parser.parse_args(given)

@@ -7,7 +7,6 @@ before it is answered.
 
 from __future__ import annotations
 
-import random
 import re
 import socket
 import threading
@@ -21,7 +20,6 @@ from typing import TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from tests.chaos.faults import (
-    FAULT,
     HANG_UP,
     LATE_SECONDS,
     SLOW_PACE_SECONDS,
@@ -375,50 +373,6 @@ class Silence(Line):
 def of_kind(*kinds: str) -> Callable[[Request], bool]:
     """Whether a request is of these kinds, and no question to the store before a job."""
     return lambda request: request.kind in kinds and "/probe-" not in request.key
-
-
-# Weather ------------------------------------------------------------------------------------------
-
-SPELL_SECONDS = (0.5, 3.0)
-FAIR = "fair"
-SPELLS: dict[str, float] = {
-    FAIR: 0.0, "reset in the request": 0.2, "reset in the reply": 0.2, "truncated reply": 0.2,
-    "503 storm": 0.8, "late reply": 0.3, "slow reply": 0.1,
-}  # fmt: skip
-"""The faults that strike in some seconds of one kind of weather, and how many of the requests."""
-
-
-class Weather(Line):
-    """Faults in spells: which comes when is drawn from the seed, which request is struck is chance.
-
-    Attributes:
-        met: how often each fault struck; ``passed``: requests that nothing was done to.
-        spells: what is to come, and for how many seconds; a test may set it.
-    """
-
-    def __init__(self, seed: int) -> None:
-        super().__init__()
-        self.met: Counter[str] = Counter()
-        self.spells: Iterator[tuple[str, float]] = drawn_spells(seed)
-        self._chance = random.Random(f"struck {seed}")
-        self._spell, self._until = FAIR, 0.0
-
-    def meets(self, request: Request) -> Fault | None:
-        with self.changed:
-            if time.monotonic() >= self._until:
-                self._spell, seconds = next(self.spells)
-                self._until = time.monotonic() + seconds
-            struck = self._chance.random() < SPELLS[self._spell]
-            self.met[self._spell if struck else "passed"] += 1
-            return FAULT[self._spell] if struck else None
-
-
-def drawn_spells(seed: int) -> Iterator[tuple[str, float]]:
-    """Spells, and how many seconds each lasts, without an end."""
-    chance = random.Random(f"weather {seed}")
-    while True:
-        for spell in chance.sample(list(SPELLS), len(SPELLS)):
-            yield spell, chance.uniform(*SPELL_SECONDS)
 
 
 # A blow at a moment -------------------------------------------------------------------------------

@@ -30,7 +30,6 @@ from magic_committer.options import Transport
 from tests.chaos import jobs
 from tests.chaos.jobs import Ending, Kind, Round, Told, Way
 from tests.chaos.judge import NotEnded, Operator, lies
-from tests.chaos.proxy import Weather, through
 from tests.chaos.victims import Victim
 from tests.outside import Outside, words
 from tests.real_servers import server as servers
@@ -119,7 +118,6 @@ class Figures:
         wrong: every lie, loss and leak, in words. Empty: the soak has passed.
         late: destinations in which something was left that only a later sweep took: what was on
             its way when its sender was killed (docs/protocol.md, "What is not promised").
-        weather: what was done to requests on their way; empty if there was no weather.
     """
 
     jobs: int = 0
@@ -130,7 +128,6 @@ class Figures:
     endings: Counter[str] = field(default_factory=Counter)
     lost: int = 0
     late: int = 0
-    weather: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
 
@@ -141,8 +138,6 @@ class Figures:
         yield f"ended by others: {words(self.endings)}"
         yield f"became: {words(self.ended)}; files the server lost, and we said so: {self.lost}"
         yield f"left for a later sweep: {self.late} destinations"
-        if self.weather:
-            yield f"requests on their way: {words(self.weather)}"
         if len(self.samples) >= SAMPLES_MIN:
             (rss, more_rss), (fewest, more) = self._growth()
             yield (
@@ -179,25 +174,19 @@ class Figures:
         )
 
 
-def soak(
-    seed: int, seconds: float, *, transport: Transport = "auto", stormy: bool = False
-) -> Figures:
+def soak(seed: int, seconds: float, *, transport: Transport = "auto") -> Figures:
     """Run jobs for so long, and judge each; gives the figures.
 
     Args:
-        seed: draws the jobs, the kills and the weather.
+        seed: draws the jobs and the kills.
         seconds: no job is begun later.
         transport: what sends the library's requests.
-        stormy: `Weather` stands between the library and the server.
     """
     _one_heap()
     with ExitStack() as running:
         server = running.enter_context(servers.running(Versitygw))
         outside(server.url).create_bucket(Bucket=BUCKET)
-        weather, url = Weather(seed), server.url
-        if stormy:
-            url = running.enter_context(through(weather, server.url)).url
-        run = _Run(server, seed, Way(url, transport))
+        run = _Run(server, seed, Way(server.url, transport))
         with run.server_killed():
             deadline = time.monotonic() + seconds
             for job in rounds(seed):
@@ -206,7 +195,6 @@ def soak(
                 run.one(job)
                 run.figures.samples.append(sampled())
     run.figures.endings = run.operator.used
-    run.figures.weather = weather.met
     run.figures.judge_growth()
     return run.figures
 
@@ -218,8 +206,6 @@ class _Run:
         self.way = way
         self.figures = Figures()
         self.operator = Operator(BUCKET, way.s3())
-        # A sweep is not repeated before it is judged: it goes where no weather is.
-        self._sweeper = Operator(BUCKET, Way(server.url, way.transport).s3())
         self._bucket = Outside(Way(server.url).s3(), BUCKET)
         self._up = threading.Lock()  # held while the server is down, and while the checker reads
 
@@ -309,7 +295,7 @@ class _Run:
             if not self._bucket.left(job.dest):
                 return
             self.figures.late += 1
-            self._sweeper.sweep(job.dest)
+            self.operator.sweep(job.dest)
             left = self._bucket.left(job.dest)
         for what in left:
             self._wrong(job, f"left for ever: {what}")
