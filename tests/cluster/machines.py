@@ -25,10 +25,9 @@ MASTER_HOST = "127.0.0.1"
 WORKER_HOSTS = ("127.0.0.1", "127.0.0.2")
 START_SECONDS_MAX = 90.0
 CORES_OF_A_WORKER = 2
-"""One for the tests' own application, one for that of a driver that is killed."""
+"""One for the executor of the tests' application, one for that which takes its place."""
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 EXECUTOR = "CoarseGrainedExecutorBackend"
-WORKER = "org.apache.spark.deploy.worker.Worker"
 _MASTER_URL = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED = "Successfully registered with master"
 
@@ -57,7 +56,7 @@ def worker(folder: Path, host: str, url: str) -> Iterator[None]:
     log = folder / f"worker-{host}.log"
     size = ("--cores", str(CORES_OF_A_WORKER), "--memory", "3g")
     place = ("--host", host, "--webui-port", "0", "--work-dir", str(folder / host))
-    with daemon(log, WORKER, *place, *size, url):
+    with daemon(log, "org.apache.spark.deploy.worker.Worker", *place, *size, url):
         awaited(log, re.compile(f"({_REGISTERED})"))
         yield
 
@@ -92,16 +91,10 @@ def awaited(log: Path, wanted: re.Pattern[str]) -> str:
 
 def executors(application: str) -> dict[int, str]:
     """The processes of an application's executors, and the host of each."""
-    found = commands(EXECUTOR, application)
-    return {pid: command[command.index("--hostname") + 1] for pid, command in found.items()}
-
-
-def commands(program: str, argument: str) -> dict[int, tuple[str, ...]]:
-    """The processes of a class of Spark's with an argument, and their command lines."""
     return {
-        one.pid: one.command
+        one.pid: one.command[one.command.index("--hostname") + 1]
         for one in living()
-        if any(word.endswith(program) for word in one.command) and argument in one.command
+        if any(word.endswith(EXECUTOR) for word in one.command) and application in one.command
     }
 
 
