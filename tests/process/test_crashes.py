@@ -33,7 +33,6 @@ KINDS = tuple(
 """Those of this environment: `make pythons` has none of the libraries."""
 QUICK = [kind for kind in KINDS if kind != "to_csv"]
 WAYS = ("start", "attach", "from_dict", "pickle", "open_magic")
-EACH: list[Cell] = [(kind, 1 * MiB) for kind in KINDS]
 Run = Callable[..., None]
 
 
@@ -45,7 +44,7 @@ def run(server: str) -> Iterator[Run]:
 
     def program(way: str, cells: Sequence[Cell], **more: Any) -> Program:
         made = Program(way, f"s3://bucket/{uuid.uuid4().hex}", cells=[*cells], **more)
-        if way not in ("start", "run", "spark"):
+        if way != "start":
             job = mc.start(made.dest, s3=moto_options(server))
             started.append(job)
             made.job = job.id
@@ -66,8 +65,6 @@ def run(server: str) -> Iterator[Run]:
             ended = fresh(server, *command)
         assert ended.code == 0, ended
         assert "Exception ignored" not in ended.errors, ended
-        if way in ("run", "spark"):
-            return
         told = [json.loads(line) for line in ended.said.splitlines()]
         assert [(kind, size) for kind, size, *_ in told] == made.cells, ended
         for kind, size, error, left in told:
@@ -141,15 +138,3 @@ def test_nothing_large_waits_for_the_collector(
     """With the collector off, what a file leaves in cycles holds no view, map, socket, file or body
     of a part, whatever became of it."""
     run(way, [(kind, 1 * MiB)], transport=transport, trouble=trouble, collector="told")
-
-
-@pytest.mark.parametrize("method", ["spawn", "fork"])
-def test_processes_of_run_live(run: Run, method: str) -> None:
-    """Each kind in a process of `run`'s: by spawn each in one of its own."""
-    run("run", EACH, handle=method)
-
-
-@pytest.mark.skipif(find_spec("pyspark") is None, reason="needs PySpark")
-def test_workers_of_spark_live(run: Run) -> None:
-    """Each kind in a Python worker of its own."""
-    run("spark", EACH)

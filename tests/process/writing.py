@@ -14,14 +14,11 @@ import gc
 import io
 import json
 import mmap
-import multiprocessing
-import os
 import pickle
 import shutil
 import socket
 import sys
-from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -110,22 +107,6 @@ def mode_of(kind: str) -> Any:
     return "w" if kind in ("text", "to_csv") else "wb"
 
 
-def in_task(task: mc.Task, cell: Cell) -> int:
-    """For `run`: one file."""
-    gc.disable()
-    kind, size = cell
-    with task.open(f"{kind}-{size}", mode_of(kind)) as file:
-        fill(file, kind, size)
-    gc.collect()
-    return os.getpid()
-
-
-def in_partition(task: mc.Task, cells: Iterable[Cell]) -> None:
-    """For Spark: a file for each row."""
-    for cell in cells:
-        in_task(task, cell)
-
-
 # Ways to a job ------------------------------------------------------------------------------------
 
 
@@ -201,36 +182,5 @@ def main(program: Program) -> None:
         print(json.dumps([*cell, error, left_behind()]), flush=True)
 
 
-def run(program: Program) -> None:
-    """By `run`, each file in a process of its own; a pool whose process dies is not made anew."""
-    context = multiprocessing.get_context(program.handle)
-    once = None if program.handle == "fork" else 1  # how many files a process writes
-    with ProcessPoolExecutor(2, mp_context=context, max_tasks_per_child=once) as executor:
-        mc.run(program.dest, in_task, program.cells, executor=executor, s3=program.s3)
-
-
-def spark(program: Program) -> None:
-    """By Spark, each file in a worker of its own."""
-    from pyspark.sql import SparkSession
-
-    from magic_committer.spark import write_partitions
-    from tools import java
-
-    with java.for_spark(java.find()) as environment:
-        os.environ.update(environment)
-        settings: dict[str, Any] = {
-            "spark.ui.enabled": False,
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.python.worker.reuse": False,
-            "spark.python.worker.faulthandler.enabled": True,
-        }
-        session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
-        cells = session.sparkContext.parallelize(program.cells, len(program.cells))
-        write_partitions(cells, program.dest, in_partition)
-        session.stop()
-
-
 if __name__ == "__main__":
-    told = Program(**json.loads(sys.argv[1]))
-    {"run": run, "spark": spark}.get(told.way, main)(told)
+    main(Program(**json.loads(sys.argv[1])))
