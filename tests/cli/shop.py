@@ -40,6 +40,7 @@ class Listing(CostlyStore, AtOnce):
     Attributes:
         at_once: it takes many requests from one thread.
         young: of these keys a listing by exact key says that they began just now.
+        ageless: of these keys it does not say when they began.
         unseen: of these it shows nothing.
         ghosts: uploads that it shows first, as if they were open.
         deaf: so many aborts of each upload have no effect.
@@ -50,6 +51,7 @@ class Listing(CostlyStore, AtOnce):
         self.clock = clock
         self.at_once = False
         self.young: set[str] = set()
+        self.ageless: set[str] = set()
         self.unseen: set[str] = set()
         self.ghosts: tuple[UploadInfo, ...] = ()
         self.deaf = 0
@@ -66,6 +68,9 @@ class Listing(CostlyStore, AtOnce):
             shown = page.uploads if prefix not in self.unseen else ()
             if prefix in self.young:
                 shown = tuple(replace(one, initiated=page.seen_at) for one in shown)
+            shown = tuple(
+                replace(one, initiated=None) if one.key in self.ageless else one for one in shown
+            )
             yield replace(page, uploads=shown)
 
     def abort_upload(self, key: str, upload_id: str) -> None:

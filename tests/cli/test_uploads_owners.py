@@ -7,13 +7,13 @@ import json
 import pytest
 
 import magic_committer as mc
-from magic_committer.errors import PermissionDenied
+from magic_committer.errors import InvalidRequest, PermissionDenied
 from magic_committer.hadoop.paths import unique_name
 from magic_committer.maintenance.uploads import Places
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.runtime.components import Runtime
 from tests.cli.shop import DAY, DEST, FOREIGN, GONE, LATER, YOUNG, Shop, put_pending
-from tests.promises.hands import At, failing
+from tests.promises.hands import At, failing, raising
 
 OURS = f"t/{unique_name('x.csv', GONE)}"
 """A key that says whose its upload is: of a job that has no record."""
@@ -139,6 +139,33 @@ def test_an_orphan_that_was_completed_is_not_aborted(shop: Shop) -> None:
     (row,) = shop.rows("abort", DEST, "--yes", "--no-sizes")
     assert (row["action"], "it was completed" in row["note"]) == ("gone", True)
     assert shop.store.requests["abort_upload"] == 0
+
+
+def test_of_two_uploads_of_one_key_the_named_one_is_ours(shop: Shop) -> None:
+    """What a job without a record left names one by its id; the other is foreign, and stays."""
+    ours, theirs = (shop.store.start_upload("t/a.csv") for _ in range(2))
+    put_pending(shop.store, PLACE.format("g", "a"), "t/a.csv", ours, uuid=GONE)
+    shop.later(9 * DAY)
+    classes = {upload: one for upload, (one, _) in shop.owners().items()}
+    assert classes == {ours: "orphan", theirs: "foreign"}
+    assert (shop.actions(), shop.open()) == (["aborted"], {theirs})
+
+
+def test_an_upload_without_an_age_goes_only_where_every_age_will_do(shop: Shop) -> None:
+    """One with a customer's key, of which the store lists no parts, goes like any other."""
+    shop.orphans(2)
+    ageless, secret = shop.store.open_uploads()
+    shop.store.ageless = {ageless.key}
+    shop.store.before = raising(
+        lambda r: (r.verb, r.key) == ("list_parts", secret.key),
+        InvalidRequest("a key is needed", code="InvalidRequest"),
+    )
+    shop.later(2 * DAY)
+    assert {row["upload_id"] for row in shop.rows("list", DEST) if row["age"] is None} == {
+        ageless.upload_id
+    }
+    assert (shop.actions(), shop.open()) == (["aborted"], {ageless.upload_id})
+    assert (shop.actions("--older-than", "0"), shop.open()) == (["aborted"], set())
 
 
 def test_places_tell_whether_a_job_is_over(shop: Shop) -> None:
