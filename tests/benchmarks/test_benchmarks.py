@@ -5,14 +5,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import boto3
 import pytest
@@ -28,10 +25,8 @@ from benchmarks.server import Server
 from benchmarks.writers import BUCKET, MiB, pieces
 from magic_committer.options import Options
 from magic_committer.stores.checksum import of
-from tests.tidy.sources import ROOT
 
 PART = 5 * MiB
-GONE_SECONDS_MAX = 300.0
 
 
 @pytest.fixture(scope="module")
@@ -112,22 +107,6 @@ def test_small_objects_are_kept_and_conditions_hold(running: Server) -> None:
     assert running.facts()["objects"] == {}
 
 
-def test_an_upload_that_ended_is_not_there_any_more(running: Server) -> None:
-    """Completing, aborting and writing to an upload that was aborted are refused."""
-    running.reset(verify=False)
-    s3 = client(running.url)
-    named = opened(s3, "k")
-    s3.abort_multipart_upload(**named)
-    parts = {"Parts": [{"PartNumber": 1, "ETag": '"0"'}]}
-    for call, more in (
-        (s3.abort_multipart_upload, {}),
-        (s3.upload_part, {"PartNumber": 1, "Body": b"1"}),
-        (s3.complete_multipart_upload, {"MultipartUpload": parts}),
-    ):
-        with pytest.raises(ClientError, match="NoSuchUpload"):
-            call(**named, **more)
-
-
 def test_answers_wait_for_the_latency(running: Server) -> None:
     """With a latency of 30 ms no answer comes sooner, and resetting ends it."""
     running.reset(verify=False, latency_ms=30)
@@ -161,36 +140,6 @@ def test_listings_of_the_fast_server_have_pages(running: Server) -> None:
     uploads = s3.get_paginator("list_multipart_uploads")
     found = [u for p in uploads.paginate(**{**named, "Prefix": "u/"}) for u in p["Uploads"]]
     assert [one["UploadId"] for one in found] == [*ids[:2], *ids[3:]]
-
-
-def test_the_fast_servers_certificate_is_trusted_by_its_authority_only(running: Server) -> None:
-    """HTTPS works for a client that trusts the authority, and for no other."""
-    running.reset(verify=False)
-    client(running.https, running.authority).put_object(Bucket=BUCKET, Key="k", Body=b"1")
-    assert running.facts()["object_count"] == 1
-    with pytest.raises(Exception, match="CERTIFICATE_VERIFY_FAILED"):
-        client(running.https).put_object(Bucket=BUCKET, Key="k", Body=b"1")
-
-
-def test_the_server_ends_with_its_parent(running: Server) -> None:
-    """A parent that is killed with -9 takes its server along."""
-    program = (
-        "import sys, time; from benchmarks import server\n"
-        "with server.fast() as one: print(one.url, flush=True); time.sleep(600)"
-    )
-    command = [sys.executable, "-c", program]
-    parent = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
-    with parent.stdout:
-        place = urlsplit(parent.stdout.readline().strip())
-        socket.create_connection((place.hostname, place.port)).close()
-        parent.kill()
-        parent.wait()
-    until = time.monotonic() + GONE_SECONDS_MAX
-    with pytest.raises(ConnectionRefusedError):
-        while time.monotonic() < until:
-            socket.create_connection((place.hostname, place.port)).close()
-            time.sleep(0.05)
 
 
 # Runs ---------------------------------------------------------------------------------------------
@@ -261,30 +210,6 @@ def test_a_contender_that_fails_is_named(on: Machine) -> None:
         on.run(measurement("streaming-http"), nobody, MiB)
 
 
-FRAMED = b"5;chunk-signature=aa\r\nhello\r\n6\r\n world\r\n0\r\nx-amz-checksum-crc32:AAA=\r\n\r\n"
-
-
-@pytest.mark.parametrize("chunked", [False, True])
-def test_the_fast_server_takes_the_framing_off(running: Server, chunked: bool) -> None:
-    """A body in AWS's chunks, with a trailer, is stored without them, also within HTTP's chunks;
-    the next request on the connection is understood."""
-    running.reset(verify=False)
-    place = urlsplit(running.url)
-    length, body = f"Content-Length: {len(FRAMED)}", FRAMED
-    if chunked:
-        length = "Transfer-Encoding: chunked"
-        body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(FRAMED), FRAMED)
-    head = (
-        f"PUT /{BUCKET}/k HTTP/1.1\r\nHost: h\r\nContent-Encoding: aws-chunked\r\n{length}\r\n\r\n"
-    )
-    again = f"GET /{BUCKET}/k HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n".encode()
-    with socket.create_connection((place.hostname, place.port)) as connection:
-        connection.sendall(head.encode() + body + again)
-        got = b"".join(iter(lambda: connection.recv(65536), b""))
-    assert got.count(b"HTTP/1.1 200 OK") == 2
-    assert got.endswith(b"\r\n\r\nhello world")
-
-
 # The plan and the rounds --------------------------------------------------------------------------
 
 
@@ -300,18 +225,6 @@ def test_every_measurement_has_its_peer_among_its_contenders() -> None:
         assert any(c.home == "ours" for c in one.contenders)
 
 
-@pytest.mark.parametrize(
-    ("only", "quick", "groups"),
-    [
-        ("", True, {"streaming", "small", "commit", "requests"}), ("commit", False, {"commit"}),
-        ("commit-60ms, small", True, {"commit", "small"}),
-    ],
-)  # fmt: skip
-def test_measurements_are_picked_by_name(only: str, quick: bool, groups: set[str]) -> None:
-    """By group or by group and name; quick ones alone if nothing is named."""
-    assert {one.group for one in rounds.pick(plan.plan(), only, quick=quick)} == groups
-
-
 def test_the_command_line_says_how_much_is_done(capsys: pytest.CaptureFixture[str]) -> None:
     """Quick has a budget that ends within two minutes; the full run has five rounds; --minutes
     limits it, --large multiplies commits. An unknown name ends it and says which there are."""
@@ -325,11 +238,11 @@ def test_the_command_line_says_how_much_is_done(capsys: pytest.CaptureFixture[st
 
 
 class PlayedMachine(Machine):
-    """Its runs cost nothing; ``broken``: the contender that fails. ``slow``: one that is slow."""
+    """Its runs cost nothing; ``broken``: the contender that fails."""
 
-    def __init__(self, broken: str = "", slow: str = "") -> None:
+    def __init__(self, broken: str = "") -> None:
         self.order: list[str] = []
-        self._broken, self._slow = broken, slow
+        self._broken = broken
 
     def run(
         self, measurement: Measurement, contender: Contender, amount: int, *, verify: bool = False
@@ -337,8 +250,7 @@ class PlayedMachine(Machine):
         if contender.name == self._broken:
             raise Failed("it is broken")
         self.order.append(contender.name)
-        each = 1e-1 if contender.name == self._slow else 1e-9
-        return run_of(contender.name, amount * each, amount)
+        return run_of(contender.name, amount * 1e-9, amount)
 
 
 def run_of(name: str, seconds: float, amount: int = 10**9) -> Run:
@@ -372,17 +284,6 @@ def test_a_contender_that_cannot_run_is_left_out() -> None:
     told = report.results([outcome])
     assert told["left_out"] == {f"commit-20ms: {one.peer}": "it is broken"}
     assert {row["ratio"] for row in told["measurements"][0]["rows"]} == {None}
-
-
-def test_a_slow_contender_is_said_to_have_done_less() -> None:
-    """Its amount is what fits into a run, and the note under the table names it."""
-    one = measurement("commit-20ms")
-    slow = one.contenders[0].name
-    played = PlayedMachine(slow=slow)
-    (outcome,) = rounds.measure_all(played, [one], Settings(rounds=1), lambda _: None)
-    (told,) = report.results([outcome])["measurements"]
-    assert told["rows"][0]["amount"] == 500
-    assert f"Each 10,000 files; less, as they are slow: {slow} 500 files." in report.notes(told)
 
 
 # Tables, documentation ----------------------------------------------------------------------------

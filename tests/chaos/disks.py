@@ -15,10 +15,6 @@ from tests.chaos.victims import Victim
 from tests.tree_store import Calls
 
 BATCHES = 6
-TASKS, FILES = 4, 24
-OPTIONS = mc.Options(commit_threads=1)
-"""One thread counts the calls."""
-OLD = {"dt=0/old.txt": b"old", "dt=1/part-001.txt": b"older"}
 Files = dict[str, bytes]
 Work = Callable[..., Any]
 """A program: it takes the calls that are counted, and its arguments."""
@@ -44,13 +40,6 @@ def counted(work: Work, *arguments: object) -> tuple[Any, int]:
 def _run(at: int, work: Work, arguments: tuple[object, ...]) -> tuple[Any, int]:
     with Calls(at, lambda: os.kill(os.getpid(), signal.SIGKILL)).watched() as calls:
         return work(calls, *arguments), len(calls.names)
-
-
-def lay_out(root: Path) -> None:
-    """The data that is there before."""
-    for name, data in OLD.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(data)
 
 
 def data(root: Path) -> Files:
@@ -93,36 +82,3 @@ def query(_: Calls, url: str) -> None:
         with job.task(0) as task, task.open("part.txt", unique=True) as file:
             file.write(f"{number}\n".encode())
         job.commit([task.result], batch=mc.StreamBatch("clicks", number))
-
-
-def files_of(task: int) -> Files:
-    """What a task of a whole job of renames writes."""
-    names = {n: f"dt={n % 3}/part-{n:03d}.txt" for n in range(task, FILES, TASKS)}
-    return {name: f"file {n}\n".encode() for n, name in names.items()}
-
-
-def write(attempt: mc.Task, files: Files) -> None:
-    for name, body in files.items():
-        with attempt.open(name) as file:
-            file.write(body)
-
-
-def drive_renames(calls: Calls, url: str, committer: str) -> int:
-    """A whole job of one process. Gives how many calls there were before its commit."""
-    job = mc.start(url, committer=committer, options=OPTIONS)
-    for task in range(TASKS):
-        with job.task(task) as attempt:
-            write(attempt, files_of(task))
-    before = len(calls.names)
-    job.commit(expect=TASKS)
-    return before
-
-
-def attempt_renames(calls: Calls, url: str, job_id: str, files: Files) -> int:
-    """The first attempt of task 0, in a process of its own. Gives how many calls there were before
-    its commit."""
-    attempt = mc.attach(url, job_id, options=OPTIONS).task(0)
-    write(attempt, files)
-    before = len(calls.names)
-    attempt.commit()
-    return before

@@ -1,19 +1,14 @@
 """A job of another process lives through cleanups every second with limits of some seconds, while a
-dead one beside it is taken away; and two cleanups in two processes share the work."""
+dead one beside it is taken away."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple
 from unittest.mock import patch
-
-import orjson
 
 import magic_committer as mc
 from magic_committer.commit.fence import give_sign_of_life
@@ -22,7 +17,6 @@ from tests.chaos.jobs import Way
 from tests.chaos.victims import Victim, context
 from tests.outside import Outside, etag
 from tests.promises.hands import until
-from tools.moto_server import CREDENTIALS
 
 DEST = f"s3://{BUCKET}/table"
 SIGN_SECONDS = 0.3
@@ -151,26 +145,3 @@ def clean_beside(way: Way, bucket: Outside, alive: str, dead: str) -> None:
         assert sum(alive in key for key in bucket.uploads()) == FILES
         pace.wait(max(0.0, PACE_SECONDS - (time.monotonic() - before)))
     assert not [key for key in bucket.uploads() if dead in key]
-
-
-def test_two_cleanups_in_two_processes_share_the_work(url: str) -> None:
-    """I5: two commands at once on eight dead jobs: both end with 0, together they tell of each job,
-    and nothing is left but closed records."""
-    bucket = Outside(Way(url).s3(), BUCKET)
-    bucket.empty()
-    jobs = [mc.start(DEST, track="s3", s3=Way(url).s3()) for _ in range(8)]
-    for job in jobs:
-        with job.task(0) as task, task.open("file", unique=True) as file:
-            file.write(b"x")
-    assert len(bucket.uploads()) == len(jobs)
-    limits = [f"--{of}=0s" for of in ("dead-after", "leftover-after", "forget-after")]
-    command = [sys.executable, "-m", "magic_committer", "cleanup", DEST, "--format=json", *limits]
-    env = {**os.environ, **CREDENTIALS, "AWS_ENDPOINT_URL": url}
-    both = [subprocess.Popen(command, env=env, stdout=subprocess.PIPE) for _ in range(2)]
-    ran = [process.communicate(timeout=END_SECONDS_MAX)[0] for process in both]
-    assert [process.returncode for process in both] == [0, 0]
-    rows = [orjson.loads(out)["rows"][0] for out in ran]
-    recovered = {job["job_id"] for row in rows for job in row["recovered"]}
-    assert recovered == {job.id for job in jobs}
-    assert bucket.uploads() == []
-    assert {key.rpartition("/")[2] for key in bucket.objects()} <= {"_job.json"}

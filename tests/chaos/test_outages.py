@@ -82,13 +82,6 @@ def test_a_decided_job_ends_in_time(silence: Silence) -> None:
     assert mc.recover(DEST, caught.value.job_id, s3=way(silence.url)).outcome == "committed"
 
 
-def test_completes_alone_that_are_swallowed_end_in_time(silence: Silence) -> None:
-    """A store that answers everything but Complete: 100 files cost the time of one."""
-    silence.chosen, silence.only_chosen = of_kind("Complete"), True
-    with within(2.0), pytest.raises(mc.CommitIncomplete):  # one by one, with 32 threads: 6 s more
-        write(hurried(silence, decided_seconds_max=2.0), 100)
-
-
 @pytest.mark.parametrize("kind", ["Create", "UploadPart"])
 def test_a_job_that_is_not_decided_ends_in_time(silence: Silence, kind: str) -> None:
     """A store that falls silent at a Create, or at the first part: the file fails, and all that is
@@ -97,11 +90,3 @@ def test_a_job_that_is_not_decided_ends_in_time(silence: Silence, kind: str) -> 
     with within(3.0), pytest.raises(mc.MagicError) as caught:
         write(hurried(silence), 20)
     assert any("magic_committer.abort(" in note for note in caught.value.__notes__)
-
-
-def test_setup_ends_in_time(silence: Silence) -> None:
-    """A silent store at ``start``: the answer is that nothing can be told, in the time of one
-    request."""
-    silence.chosen = lambda request: "/probe-" not in request.key
-    with within(1.0), pytest.raises(mc.OutcomeUnknown):
-        mc.start(DEST, s3=hurried(silence))

@@ -15,7 +15,7 @@ from magic_committer.errors import PermissionDenied, Unanswered
 from magic_committer.maintenance.cleanup import Cleaning, Limits
 from magic_committer.stores.memory import Request
 from magic_committer.testing import MemoryStore, PatientClock, memory_store
-from tests.cli.conftest import Command, contents, forbid
+from tests.cli.conftest import Command, contents
 from tests.cli.shop import GONE, put_pending
 from tests.promises.hands import DEST, raising, visible
 from tests.promises.machine import DAY, FILES, YOUNG, Machine
@@ -77,22 +77,6 @@ def test_a_job_that_nobody_can_decide_is_named(command: Command, two: Machine) -
     assert "__magic_job-decided" in ran.err
     assert "job dead (running): " in ran.out
     assert not [one for one in two.s3.open_uploads() if one.key in FILES]
-
-
-def test_a_job_that_is_not_ended_is_named(command: Command, machine: Machine) -> None:
-    """Where uploads may not be aborted it is named with the reason; a later run ends it."""
-    machine.job("running", job_id="denied")
-    machine.later(2 * DAY)
-    forbid(machine.s3, "abort_upload", words="s3:AbortMultipartUpload is not allowed")
-    ran = command("cleanup", DEST, "--format", "json")
-    assert ran.code == ran.json()["rows"][0]["code"] == exits.BAD_STATE
-    assert "job denied is still aborting: " in ran.err
-    assert "s3:AbortMultipartUpload is not allowed" in ran.err
-    assert len(machine.s3.open_uploads()) == 3
-    machine.s3.before = None
-    machine.later(2 * DAY)
-    assert command("cleanup", DEST).code == exits.OK
-    assert machine.s3.open_uploads() == ()
 
 
 def test_a_hostile_file_does_not_stop_the_others(command: Command, machine: Machine) -> None:

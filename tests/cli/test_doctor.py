@@ -21,14 +21,11 @@ from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.doctor import PERMISSIONS, ROLES, Role, actions_of, policy
 from magic_committer.options import FAILING, Mode, Track
 from magic_committer.runtime.wiring import register_store, unregister_store
-from magic_committer.stores.base import objects, uploads
 from magic_committer.stores.memory import MemoryStore, Request
-from magic_committer.stores.s3.client import connect
 from magic_committer.stores.s3.errors import ACTIONS
 from magic_committer.testing import PatientClock
-from tests.cli.conftest import Command, Ran, contents, lead
+from tests.cli.conftest import Command, Ran, contents
 from tests.promises.hands import At, Nth, bury, committed_task, killed, raises, raising
-from tests.servers import moto_options, moto_server
 from tests.unit.test_probe import SERVERS, Server
 
 PATH = "s3://bucket/a/t"
@@ -296,22 +293,6 @@ def test_the_verdict_is_what_a_job_meets(command: Command, name: str, mode: Mode
         except mc.ConditionsNotSupported:
             starts = False
     assert (found["promise", mode]["answer"] == "yes") == starts
-
-
-def test_on_a_server(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Through the real client, on moto's server: all is found, nothing stays."""
-    with moto_server("doctored") as url:
-        lead(monkeypatch, url)
-        ran = command("doctor", "s3://doctored/a/t", "--format", "json")
-        assert (ran.code, ran.err) == (0, "")
-        found = checks(ran)
-        assert {row["answer"] for key, row in found.items() if key[0] == "permission"} == {"ok"}
-        assert found["promise", "replace"]["answer"] == "yes"
-        assert ran.json()["summary"]["store"] == f"{url}/doctored"
-        assert command("doctor", "s3://nowhere/a/t").code == 44
-        store = connect("doctored", moto_options(url))
-        assert list(objects(store, "")) == []
-        assert list(uploads(store, "")) == []
 
 
 def test_the_documents_have_the_committers_policy(command: Command) -> None:

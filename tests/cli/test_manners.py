@@ -26,7 +26,6 @@ from magic_committer.errors.messages import age_words, bytes_words
 from magic_committer.testing import MemoryStore
 from tests.cli import reference
 from tests.cli.conftest import Command
-from tests.servers import Asked, Reply, error, scripted_server
 
 PATH = "s3://bucket/table"
 COMMANDS = {path.removeprefix("magic-committer "): one for path, one, _ in reference.commands()}
@@ -135,12 +134,6 @@ def test_a_spreadsheet_computes_nothing(first: str) -> None:
         assert read[4] == f"a{first.strip()}b"
 
 
-def test_text_keeps_letters_and_loses_controls() -> None:
-    """Letters of all scripts stay; escapes, new lines and marks that turn text round do not."""
-    assert clean("Müller 表 a b") == "Müller 表 a b"
-    assert clean("a\x1b[31mb\nc\u202ed") == "a\\x1b[31mb\\nc\\u202ed"
-
-
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -233,43 +226,6 @@ def test_the_exit_code_is_of_what_was_done(
     assert (ran.returncode, bool(told)) == (code, bool(says)), told
     assert says in told
     assert {one.name for one in dest.glob("*.csv")} == ({"a.csv"} if put else set())
-
-
-def refuse(asked: Asked) -> Reply:
-    """What a store says that refuses everybody, and repeats what it was sent."""
-    sent = f"{asked.path} {asked.query} {asked.headers.get('authorization')}"
-    return error(403, "AccessDenied", sent)
-
-
-@pytest.mark.parametrize("debug", [(), ("--debug",)])
-@pytest.mark.parametrize(
-    ("path", "code"),
-    [
-        ("s3://bucket/table", exits.FORBIDDEN),
-        ("s3://verysecretverysecret@bucket/table", exits.USAGE),
-    ],
-)
-def test_no_secret_is_printed(debug: tuple[str, ...], path: str, code: int) -> None:
-    """Not in an error, nor with ``--debug``: keys and tokens of the environment, or in a URL."""
-    secrets = {
-        "AWS_SECRET_ACCESS_KEY": "verysecretverysecret",
-        "AWS_SESSION_TOKEN": "tokentokentokentoken",
-    }
-    with scripted_server(refuse) as server:
-        words = ["job", "list", path, *debug, "--endpoint-url", server.url, "--region", "us-east-1"]
-        identity = {**secrets, "AWS_ACCESS_KEY_ID": "AKIAEXAMPLEEXAMPLE00"}
-        ran = python("-m", "magic_committer", *words, **identity)
-    told = ran.stdout + ran.stderr
-    assert ran.returncode == code, told
-    assert not [secret for secret in secrets.values() if secret in told]
-    assert ("Traceback" in told) == bool(debug and code == exits.FORBIDDEN)
-
-
-def test_python_runs_the_command_by_the_packages_name() -> None:
-    """Where the command is not on the path, ``python -m`` is the same: name, codes, output."""
-    for words, code in ((("job", "list", "./nowhere"), exits.USAGE), (("--version",), exits.OK)):
-        ran = python("-m", "magic_committer", *words)
-        assert (ran.returncode, "magic-committer" in ran.stdout + ran.stderr) == (code, True)
 
 
 @pytest.mark.parametrize(

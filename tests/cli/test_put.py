@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from importlib import import_module
 from itertools import count
@@ -184,22 +181,6 @@ def test_a_file_that_cannot_be_read_is_refused_before_anything_is_sent(
     assert there.names() == there.left() == []
 
 
-@pytest.mark.parametrize(
-    ("name", "says"), [("", "is to be put"), ("_temporary/x", "where committers work")]
-)
-def test_what_a_disk_cannot_take_is_refused_before_a_job_is_started(
-    command: Command, source: Path, tmp_path: Path, name: str, says: str
-) -> None:
-    """A directory that is put into itself; a name that a job's end would delete."""
-    table = (tmp_path if name else source) / "t"
-    if name:
-        (source / name).parent.mkdir()
-        (source / name).touch()
-    told = command("put", source, table.as_uri(), "--yes")
-    assert (told.code, says in told.err) == (exits.USAGE, True)
-    assert not table.exists()
-
-
 @pytest.mark.parametrize("verb", ["create_upload", "put_part", "put"])
 def test_a_refusal_half_way_leaves_nothing(
     s3: MemoryStore, command: Command, source: Path, verb: str
@@ -241,37 +222,6 @@ def test_a_commit_that_is_not_finished_tells_programs(
     assert document["type"] == "job.unfinished"
     assert mc.recover(DEST, document["job_id"], dead_after=0).outcome == "committed"
     assert len(visible(s3)) == 3
-
-
-INTERRUPTED = """
-import json, os, signal, sys
-from magic_committer.cli.main import run
-from magic_committer.testing import memory_store
-
-with memory_store() as store:
-    sent = []
-    def interrupt(request):
-        if request.verb == "put_part":
-            sent.append(request)
-            if len(sent) == 2:
-                os.kill(os.getpid(), signal.SIGINT)
-    store.before = interrupt
-    code = run(["put", sys.argv[1], "s3://bucket/site", "--yes"])
-    store.before = None
-    print(json.dumps([code, list(store.keys()), len(store.open_uploads())]))
-"""
-
-
-def test_ctrl_c_leaves_nothing(source: Path) -> None:
-    """A real signal between two files: exit code 130, nothing is visible, nothing is open."""
-    for number in range(200):
-        (source / f"{number}.txt").write_text("x")
-    ran = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, str(source)],
-        capture_output=True, text=True, timeout=300, check=True,
-    )  # fmt: skip
-    assert json.loads(ran.stdout) == [exits.INTERRUPTED, [], 0], ran.stderr
-    assert "nothing of it is visible" in ran.stderr
 
 
 def test_promote_publishes_what_lies_elsewhere(memory_s3: MemoryStore, command: Command) -> None:

@@ -7,15 +7,13 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.cli import exits
-from magic_committer.errors import PermissionDenied
 from magic_committer.hadoop.paths import Destination, unique_name
-from magic_committer.maintenance.inspect import destination_of, has_deeper, jobs_below
+from magic_committer.maintenance.inspect import destination_of, jobs_below
 from magic_committer.runtime.components import Runtime
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock, memory_store
 from tests.cli.conftest import Command, forbid
 from tests.hadoops import leave_job
-from tests.promises.hands import failing
 from tests.promises.machine import DAY
 
 BUCKET = "s3://bucket"
@@ -85,21 +83,6 @@ def test_one_flat_listing_finds_them(clock: PatientClock) -> None:
         assert store.requests == {"list": 4}
 
 
-def test_a_listing_that_meets_its_limit_is_no_all_clear(
-    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What was found is given, and where the listing stopped; one just as long as that is whole."""
-    s3._bucket.page_keys = 2
-    for name in "abcd":
-        s3.put_object(f"{name}/__magic_job-1/_job.json", b"{}")
-    monkeypatch.setattr("magic_committer.maintenance.inspect.OBJECTS_MAX", 4)
-    assert jobs_below(Runtime(s3), ROOT)[1] == ()
-    monkeypatch.setattr("magic_committer.maintenance.inspect.OBJECTS_MAX", 2)
-    cut, (problem,) = jobs_below(Runtime(s3), ROOT)
-    assert "up to the key b/__magic_job-1/_job.json" in problem
-    assert len(cut) == 2
-
-
 def test_a_directory_that_no_destination_can_be_is_told(command: Command, s3: MemoryStore) -> None:
     """A key with an empty element: its job is named as one that was not looked at, exit code 46."""
     s3.put_object("a//b/__magic_job-1/_job.json", b"{}")
@@ -158,15 +141,6 @@ def test_a_look_that_finds_nothing_says_what_it_left_out(
         assert (told.code, told.err) == (exits.OK, "")
 
 
-def test_jobs_of_its_own_are_no_directories_below(s3: MemoryStore) -> None:
-    """What lies in committers' directories was looked at; any other directory was not."""
-    s3.put_object("t/__magic_job-1/_job.json", b"{}")
-    s3.put_object("t/a.csv", b"data")
-    assert not has_deeper(Runtime(s3), Destination("bucket", "t/"))
-    s3.put_object("t/deep/a.csv", b"data")
-    assert has_deeper(Runtime(s3), Destination("bucket", "t/"))
-
-
 def test_a_cleanup_takes_the_dead_jobs_below(
     command: Command, lake: MemoryStore, clock: PatientClock
 ) -> None:
@@ -187,12 +161,3 @@ def test_a_cleanup_takes_the_dead_jobs_below(
     ]  # fmt: skip
     assert lake.open_uploads() == ()
     assert mc.attach(f"{BUCKET}/sales", live.id).state == "running"
-
-
-def test_a_cleanup_that_cannot_look_below_says_so(command: Command, lake: MemoryStore) -> None:
-    """The listing is refused: the path itself is cleaned all the same, exit code 46."""
-    failing(lake, "list", "", PermissionDenied("not allowed"))
-    told = command("cleanup", BUCKET, "--recursive", "--format", "json")
-    (row,) = told.json()["rows"]
-    assert (told.code, row["dest"]) == (exits.BAD_STATE, f"{BUCKET}/")
-    assert (row["errors_count"], row["errors"]) == (1, ["not allowed"])

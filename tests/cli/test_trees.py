@@ -139,23 +139,6 @@ def test_commands_about_what_s3_alone_has_refuse(disk: Disk, command: Command, w
     assert disk.everything() == before
 
 
-@pytest.mark.parametrize(
-    ("path", "says"),
-    [
-        ("abfs://host/x", "cannot be committed to by renames"),
-        ("smb://host/x", "cannot be committed to by renames"),
-        ("file://host/x", ""),
-        ("file:///", ""),
-        ("file:///a/../b", ""),
-    ],
-)
-def test_a_destination_that_can_be_none_is_refused(command: Command, path: str, says: str) -> None:
-    """With the reason, or how to write it, before anything is done."""
-    told = command("job", "list", path)
-    assert told.code == exits.USAGE
-    assert says in " ".join(told.err.split())
-
-
 @pytest.mark.parametrize("words", ["cleanup --dry-run", "cleanup", "job list", "report"])
 def test_a_look_at_a_path_makes_no_directory(tmp_path: Path, command: Command, words: str) -> None:
     """A misspelt path is as it was: nothing is asked of a file system by trying it."""

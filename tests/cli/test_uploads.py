@@ -160,16 +160,6 @@ def test_what_fails_is_left_and_told(shop: Shop) -> None:
     assert shop.open() == set()
 
 
-@pytest.mark.parametrize(("deaf", "action"), [(3, "aborted"), (99, "left")])
-def test_an_abort_is_believed_when_its_parts_are_gone(shop: Shop, deaf: int, action: str) -> None:
-    """Parts in flight outlive an abort: it is sent again; what stays is told, exit code 46."""
-    orphans = shop.orphans(2)
-    shop.later(2 * YOUNG)
-    shop.store.deaf = deaf
-    assert set(shop.actions()) == {action}
-    assert shop.open() == (set(orphans) if action == "left" else set())
-
-
 def test_two_aborts_at_once_do_no_harm(shop: Shop) -> None:
     """Both end well, and each upload went once or was found gone."""
     shop.orphans(30)

@@ -16,22 +16,9 @@ from magic_committer.hadoop.paths import unique_name
 from magic_committer.runtime.components import Progress
 from magic_committer.stores.base import Part
 from magic_committer.stores.memory import Request
-from tests.cli.shop import DAY, DEST, GONE, YOUNG, Shop, planned
+from tests.cli.shop import DAY, DEST, YOUNG, Shop, planned
 from tests.hadoops import RELEASES, leave_job
 from tests.promises.hands import At, Nth, dies_at, visible
-
-
-def test_what_grew_old_while_the_operator_thought_is_not_aborted(shop: Shop) -> None:
-    """The answer was for what was counted: another upload that is old enough by now stays."""
-    (shown,) = shop.orphans(1)
-    shop.later(YOUNG / 2)
-    younger = shop.store.start_upload(f"t/{unique_name('a.csv', GONE)}")
-    shop.later(YOUNG / 2 + 60)
-    plan = planned()
-    assert plan.chosen.total() == 1
-    shop.later(YOUNG)
-    told = [(cleared.action, cleared.found.upload_id) for cleared in plan.run()]
-    assert (told, shop.open()) == ([("aborted", shown)], {younger})
 
 
 @pytest.mark.parametrize("how", ["json", "jsonl"])
@@ -182,21 +169,3 @@ def test_a_hadoop_job_that_is_adopted_meanwhile_keeps_its_uploads(shop: Shop, re
     assert told == {("left", "its job has been adopted meanwhile")}
     assert mc.recover(DEST, hadoops.id).outcome == "committed"
     assert visible(shop.store) == hadoops.files
-
-
-@pytest.mark.parametrize("sizes", [(), ("--no-sizes",)])
-@pytest.mark.parametrize("job_id", [None, "given"])
-def test_a_listing_that_lags_behind_costs_no_object(
-    shop: Shop, job_id: str | None, sizes: tuple[str, ...]
-) -> None:
-    """A completed upload that is shown is `gone`, whether its job's record is there or not."""
-    job = mc.start(DEST, job_id=job_id)
-    shop.store.requests.clear()  # the proof of the store
-    with job.task("1") as task, task.open("a.csv", unique=True) as f:
-        f.write(b"1")
-    job.commit()
-    shop.store.lags = True
-    shop.later(3 * YOUNG)
-    assert shop.actions(*sizes) == ["gone"]
-    assert shop.store.requests["abort_upload"] == 0
-    assert list(visible(shop.store).values()) == [b"1"]

@@ -4,10 +4,7 @@ fail, a driver that dies; nothing half-way is ever visible."""
 from __future__ import annotations
 
 import io
-import os
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +17,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.stores.memory import Request
 from magic_committer.testing import MemoryStore
-from tests.engines.seen import PATIENCE_SECONDS, Bucket, die, killed_once, until_open
+from tests.engines.seen import Bucket, die, killed_once, until_open
 from tests.nightly import library
 
 ray = library("ray.data")
@@ -157,60 +154,6 @@ def test_the_recipe_of_its_page(cluster: Bucket) -> None:
     with pytest.raises(Exception, match="division"):
         with_ray_data.export_lines(bad, "s3://bucket/recipe-bad")
     assert cluster.left("recipe-bad") == []
-
-
-DRIVER = """
-import os, signal, sys
-import ray
-import magic_committer as mc
-from magic_committer.engines.ray import MagicDatasink
-from tests.engines.seen import until_open
-
-ray.init(num_cpus=1, include_dashboard=False, object_store_memory=80 * 1024**2,
-         configure_logging=False)
-driver, when = os.getpid(), sys.argv[1]
-
-def write(task, tables):
-    with task.open(f"{task.task_id}.csv", unique=True) as file:
-        file.write(b"x" * 9_000_000)
-        if when == "write" and task.task_id == "1":
-            until_open("driver-write/1")
-            os.kill(driver, signal.SIGKILL)
-            signal.pause()  # until Ray ends this worker
-
-def progress(said):
-    if when == "commit" and said.phase == "complete":
-        os.kill(driver, signal.SIGKILL)
-
-sink = MagicDatasink(f"s3://bucket/driver-{when}", write=write, job_id="dead", progress=progress)
-ray.data.range(4, override_num_blocks=2).write_datasink(sink, concurrency=1)
-"""
-
-
-@pytest.mark.parametrize(
-    ("when", "outcome", "files"), [("write", "aborted", 0), ("commit", "committed", 2)]
-)
-def test_a_driver_that_died_is_recovered_by_the_jobs_id(
-    server: Bucket, tmp_path: Path, when: str, outcome: str, files: int
-) -> None:
-    """Nothing is visible, or all files are, and nothing is open after it."""
-    script = tmp_path / "driver.py"
-    script.write_text(DRIVER)
-    for _ in range(4):
-        ran = subprocess.run(
-            [sys.executable, str(script), when],
-            env={**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"},
-            timeout=PATIENCE_SECONDS, capture_output=True, check=False,
-        )  # fmt: skip
-        # Ray's own limit of 30 s (``node.py``); what it started ends with its driver.
-        if b"timed out during startup" not in ran.stderr:
-            break
-    assert ran.returncode == -9, ran.stderr.decode()[-2000:]
-    prefix = f"driver-{when}"
-    if when == "write":
-        assert server.data(prefix) == []
-    assert mc.recover(f"s3://bucket/{prefix}", "dead", dead_after=0).outcome == outcome
-    assert (len(server.data(prefix)), server.open_uploads(prefix)) == (files, [])
 
 
 def written(sink: MagicDatasink, task: int, rows: int = 2) -> str:

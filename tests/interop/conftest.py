@@ -12,8 +12,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks import hadoop as benchmarked
-from benchmarks import server
 from magic_committer.stores.s3 import S3Store
 from tests.chaos.proxy import through
 from tests.interop import jars, jvm
@@ -74,15 +72,3 @@ def hadoop(request: pytest.FixtureRequest, wired: Wire, lake: Lake) -> Iterator[
     """A JVM that lives, of each release."""
     with jvm.running(request.param, wired.url) as running:
         yield running
-
-
-@pytest.fixture(scope="session")
-def measured() -> Iterator[tuple[server.Server, benchmarked.Jvm]]:
-    """The JVM of the benchmarks, and their server."""
-    try:
-        server.built()
-        benchmarked.class_path()
-    except (server.NoGo, benchmarked.NoHadoop) as error:
-        without(str(error))
-    with server.fast() as started, benchmarked.running(started.url, warm_ups=0) as running:
-        yield started, running

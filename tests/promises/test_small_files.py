@@ -25,7 +25,7 @@ from magic_committer.upload.blocks import BlockSource
 from tests.at_once import Overlapping
 from tests.concrete import attempt_of, upload_of
 from tests.promises import hands
-from tests.promises.hands import DEST, Fits, fitting, raises, remains, until, visible
+from tests.promises.hands import DEST, Fits, fitting, raises, until, visible
 
 
 @pytest.fixture(params=["a thread for each file", "one thread for all"])
@@ -359,20 +359,6 @@ def test_threads_of_a_task_open_and_close_files_side_by_side(s3: MemoryStore) ->
         sys.setswitchinterval(switches)
     job.commit([task.result])
     assert len(visible(s3)) == 400
-
-
-def test_a_late_task_is_told_so_by_its_commit(s3: MemoryStore) -> None:
-    """The job is aborted meanwhile: the uploads are aborted, and the commit says why."""
-    job = begin()
-    task = job.task("1")
-    with Gate(s3, "create_upload") as gate:
-        write(task, "a.csv")
-        write(task, "b.csv")
-        gate.wait(2)
-        job.abort()
-        gate.open.set()
-        raises(mc.JobNotRunning, task.commit)
-    assert remains(s3)[:2] == ({}, [])
 
 
 def test_a_file_that_is_aborted_while_it_is_under_way_is_not_published(s3: MemoryStore) -> None:

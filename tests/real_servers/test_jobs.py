@@ -36,36 +36,6 @@ def test_a_file_of_many_parts_appears_when_its_job_commits(store: SeenStore) -> 
     assert store.visible() == {"t/small.csv": b"1"}
 
 
-def test_tasks_in_many_handles_are_committed_by_name(store: SeenStore) -> None:
-    """Tasks that know the job by name only write; another handle commits what they left, and a
-    failed attempt leaves nothing."""
-
-    def handle() -> mc.Job:
-        return mc.attach(store.dest, "j", s3=store.s3)
-
-    mc.start(store.dest, job_id="j", s3=store.s3)
-    for number in range(3):
-        with handle().task(str(number)) as task, task.open(f"{number}.csv") as f:
-            f.write(b"%d" % number)
-    task = handle().task("0")
-    with pytest.raises(ZeroDivisionError), task, task.open("0.csv") as f:
-        f.write(b"%d" % (1 // 0))
-    report = handle().commit(expect=3)
-    assert (report.outcome, report.files, report.warnings) == ("committed", 3, ())
-    assert handle().outcome == "committed"
-    store.delete_one("t/__magic_job-j/_job.json")  # a given id stays closed
-    assert store.visible() == {f"t/{number}.csv": b"%d" % number for number in range(3)}
-
-
-def test_an_aborted_job_leaves_nothing(store: SeenStore) -> None:
-    """An exception in the body aborts: no object, no upload, no control object."""
-    with pytest.raises(ZeroDivisionError), store.write() as job:
-        with job.open("a.csv", unique=True) as f:
-            f.write(b"1")
-        raise ZeroDivisionError
-    assert store.visible() == {}
-
-
 @pytest.mark.long
 def test_twenty_jobs_in_one_directory(store: SeenStore) -> None:
     """Twenty jobs that append at once, in one process: each publishes its own files, and sweeps

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import replace
 
 import pytest
 
 import magic_committer as mc
-from magic_committer.cli import exits
-from magic_committer.commit import setup
-from magic_committer.hadoop import paths
 from magic_committer.stores.base import objects, uploads
 from tests.real_servers.conftest import SeenStore
-from tests.real_servers.server import command_line, environment
+from tests.real_servers.server import environment
 
 LONG = "a" * 256
 
@@ -28,40 +24,6 @@ def test_a_name_that_the_server_cannot_hold_is_refused_when_it_is_opened(store: 
         with pytest.raises(mc.PathError, match="cannot hold"):
             job.task("1").open(name, unique=False)
     job.abort()
-
-
-def test_a_job_that_was_decided_with_such_a_name_can_be_undone(
-    store: SeenStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An older version did not ask. HEAD is called wrong there: a listing proves that nothing is
-    left."""
-    s3 = replace(store.s3, retry_attempts_max=2)
-    job = mc.start(store.dest, track="memory", s3=s3)
-    with monkeypatch.context() as older:
-        older.setattr(paths, "ELEMENT_BYTES_MAX", 10_000)
-        with job.task("1") as task:
-            for name in ("short.csv", LONG):
-                with task.open(name, unique=False) as f:
-                    f.write(b"x")
-        with pytest.raises(mc.CommitIncomplete):
-            job.commit()
-    assert mc.abort(store.dest, job.id, revert=True, s3=s3).outcome == "reverted"
-    assert [one.key for one in objects(store, "")] == [f"t/__magic_job-{job.id}/_job.json"]
-    assert list(uploads(store, "")) == []
-
-
-def test_a_job_whose_sets_have_lost_their_checksums_is_finished(
-    store: SeenStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An older version took ``etag_form="strings"`` with checksums, and the server wants each
-    part's: they are taken from ListParts."""
-    monkeypatch.setattr(setup, "refuse_lost_checksums", lambda *_: None)
-    job = mc.start(store.dest, s3=store.s3, options=mc.Options(etag_form="strings"))
-    with job.task("1") as task, task.open("a.csv", unique=False) as f:
-        f.write(b"x")
-    job.commit()
-    assert store.get("t/a.csv", max_bytes=10).body == b"x"
-    assert list(uploads(store, "")) == []
 
 
 # Keys as paths: the way out is the printed one ----------------------------------------------------
@@ -104,20 +66,3 @@ def test_the_call_that_is_printed_undoes_the_job(
     assert eval(call, {"magic_committer": mc}).outcome == "reverted"
     assert nothing_is_left(store, there, error.job_id)
     assert [job.state for job in mc.inspect(store.dest)] == ["closed"]
-
-
-def test_the_command_that_is_printed_undoes_the_job(url: str, store: SeenStore) -> None:
-    """The operator's way: recovering prints three commands; the first ends as before, the last
-    undoes the job, and afterwards no upload is open."""
-    error = stuck(store, "f", "f/x")
-    recover = ("job", "recover", store.dest, error.job_id)
-    first = command_line(url, *recover, "--yes")
-    again, accept, revert = re.findall(r"`magic-committer ([^`]*)`", first.stderr)
-    second = command_line(url, *shlex.split(again), "--yes")
-    assert [first.returncode, second.returncode] == [exits.BAD_STATE] * 2
-    assert "--accept t/f/x" in accept
-    ended = command_line(url, *shlex.split(revert), "--yes")
-    assert ended.returncode == exits.OK
-    assert nothing_is_left(store, "f", error.job_id)
-    shown = command_line(url, "uploads", "expect", store.dest, "0")
-    assert shown.returncode == exits.OK

@@ -75,23 +75,6 @@ def test_a_job_replaces_where_files_can_be_told_apart(url: str, tree: FileTree, 
     assert left_of(url) == []
 
 
-def test_a_job_that_fails_leaves_nothing(url: str) -> None:
-    """An error in the `with` aborts it."""
-    with pytest.raises(ZeroDivisionError), mc.write(url) as job:
-        with job.open("a.csv") as file:
-            file.write(b"1")
-        raise ZeroDivisionError
-    assert data(url) == {}
-    assert left_of(url) == []
-
-
-def test_a_file_is_written_over(url: str) -> None:
-    """A file of the same name is replaced by the rename."""
-    write(url, "append", FIRST)
-    write(url, "append", {"c.csv": b"new"})
-    assert data(url) == {**FIRST, "c.csv": b"new"}
-
-
 def test_a_given_id_is_used_once(url: str) -> None:
     """The claim of an id is exclusive here, too."""
     job = started(url, "night-1")
@@ -102,22 +85,3 @@ def test_a_given_id_is_used_once(url: str) -> None:
     with pytest.raises((mc.JobExists, mc.JobNotRunning)):
         mc.start(url, job_id="night-1")
     assert job.id == "night-1"
-
-
-def test_a_job_whose_driver_has_gone_is_aborted(url: str) -> None:
-    """`inspect` tells it, `recover` ends it, and `cleanup` leaves nothing of it."""
-    job = started(url)
-    assert [(found.id, found.state) for found in mc.inspect(url)] == [(job.id, "running")]
-    assert mc.recover(url, job.id, dead_after=0).outcome == "aborted"
-    assert data(url) == {}
-    assert left_of(url) == []
-
-
-def test_a_second_driver_does_not_decide_again(url: str) -> None:
-    """Of two processes that commit and abort one job, the first decides, and the other is told."""
-    job = started(url)
-    other = mc.attach(url, job.id)
-    assert mc.abort(url, job.id, revert=True).outcome == "aborted"
-    with pytest.raises(mc.MagicError):
-        other.commit(expect=2)
-    assert data(url) == {}

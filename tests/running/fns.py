@@ -99,13 +99,3 @@ def drive(dest: str, marks: str, method: str) -> None:
     blocks = mc.Options(block_bytes=5 * 1024**2)
     with ProcessPoolExecutor(2, mp_context=get_context(method)) as executor:
         mc.run(dest, write_and_wait, items, executor=executor, options=blocks)
-
-
-class Bad:
-    """A day that nobody can write."""
-
-    def __str__(self) -> str:
-        raise ValueError("no day")
-
-    def __repr__(self) -> str:
-        return "Bad()"

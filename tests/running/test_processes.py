@@ -13,7 +13,6 @@ from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -212,15 +211,3 @@ def test_the_recipe_writes_each_day(bucket: Outside) -> None:
     assert report.files == 3
     assert sum(report.returned) == sum(len(body) for body in written)
     assert [body.count("\n") for body in written] == [1000] * 3
-
-
-def test_the_recipe_publishes_nothing_when_a_day_fails(
-    bucket: Outside, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A day that cannot be written, of processes that were forked with it: nothing is visible and
-    no upload is left."""
-    monkeypatch.setattr(with_processes, "mc", SimpleNamespace(run=partial(mc.run, retry=AT_ONCE)))
-    days = [1, 2, fns.Bad()]
-    with pytest.raises(mc.TaskFailed, match="no day"):
-        with_processes.export("s3://bucket/failed", days)  # type: ignore[arg-type]
-    assert is_empty(bucket, "failed")

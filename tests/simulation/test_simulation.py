@@ -12,9 +12,9 @@ import pytest
 
 from magic_committer.maintenance.cleanup import Cleaning
 from tests.simulation.kinds import KINDS
-from tests.simulation.schedule import Result, simulate
+from tests.simulation.schedule import Result
 from tests.simulation.scheduler import Actor, Killed, Scheduler, StrandPool
-from tests.simulation.tally import STATES, quiet, quietly, story
+from tests.simulation.tally import STATES, quietly, story
 
 SCHEDULES = 300
 MEAN_REQUESTS_MIN = 40
@@ -46,12 +46,6 @@ def test_schedules_are_as_hard_as_they_claim(results: list[Result]) -> None:
 def test_every_kind_of_request_is_named(results: list[Result]) -> None:
     """The table's rows are the requests that faults struck: no kind is missing in it."""
     assert {kind for result in results for kind, _ in result.struck} <= set(KINDS)
-
-
-def test_a_seed_is_a_schedule(results: list[Result]) -> None:
-    """A seed gives the same calls and answers again, after other schedules ran."""
-    with quiet():
-        assert [simulate(seed).trace for seed in range(30)] == [r.trace for r in results[:30]]
 
 
 def test_a_seed_is_a_schedule_in_every_process() -> None:

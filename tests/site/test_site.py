@@ -11,7 +11,6 @@ from html.parser import HTMLParser
 import pytest
 
 from tests.tidy.sources import ROOT
-from tests.tidy.test_documentation import pages, settings
 from tools import docstrings
 
 SITE = ROOT / "site"
@@ -46,12 +45,6 @@ def built() -> dict[str, str]:
         str(file.relative_to(SITE)): file.read_text(encoding="utf-8")
         for file in sorted(SITE.rglob("*.html"))
     }
-
-
-def test_every_page_of_the_navigation_is_built() -> None:
-    """The site has a page for each entry of mkdocs.yml, and one for what is not found."""
-    wanted = {page.removesuffix(".md") + ".html" for page in pages(settings()["nav"])}
-    assert built().keys() == wanted | {"404.html"}
 
 
 def test_no_page_loads_anything_from_elsewhere() -> None:

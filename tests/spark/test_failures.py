@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -59,26 +58,6 @@ def test_a_task_that_never_succeeds_fails_the_job(
         write_partitions(spark.sparkContext.parallelize(range(4), 1), lake.dest, write)
     assert len(gate.notes("attempts")) == 3
     assert lake.becomes_untouched()
-
-
-def test_a_killed_worker_leaves_no_upload(spark: SparkSession, place: Place, gate: Gate) -> None:
-    """The retry writes the file, and the sweep aborts what is left, told by its name."""
-
-    def write(task: mc.Task, rows: Iterable[int]) -> str:
-        with task.open(f"part-{task.task_id}.csv", "w", unique=True) as file:
-            file.writelines(f"{row}\n" for row in rows)
-            if attempt_number() == 0:
-                file.write(HALF_A_BLOCK)
-                gate.note("dead", place.shows_uploads(1))
-                os._exit(9)
-        return task.task_id
-
-    report = write_partitions(spark.sparkContext.parallelize(range(4), 1), place.dest, write)
-    assert gate.notes("dead") == [str(list(place.data()) if isinstance(place, Lake) else [])]
-    assert list(place.data().values()) == [b"0\n1\n2\n3\n"]
-    assert (report.unattributed, report.left_open, report.returned) == (0, (), ("0",))
-    assert len(place.keys()) == 2
-    assert place.open_uploads() == []
 
 
 def cut_short(spark: SparkSession) -> DataFrame:

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import pickle
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from pyspark.sql import SparkSession
 import magic_committer as mc
 from magic_committer.engines.items import ItemWriter
 from magic_committer.spark import write_dataframe, write_partitions
-from tests.spark.lake import HALF_A_BLOCK, Gate, Lake, until
+from tests.spark.lake import Lake, until
 
 
 def write_lines(task: mc.Task, rows: Iterable[Any]) -> None:
@@ -150,40 +149,3 @@ def test_a_job_in_a_closure_travels(spark: SparkSession, lake: Lake) -> None:
     results = spark.sparkContext.parallelize(range(3), 3).map(write).collect()
     job.commit([pickle.loads(result) for result in results], expect=3)
     assert lake.data() == {"0.txt": b"0", "1.txt": b"1", "2.txt": b"2"}
-
-
-def test_two_jobs_in_one_directory_at_once(spark: SparkSession, lake: Lake, gate: Gate) -> None:
-    """A job that starts, commits or aborts while another writes there touches nothing of it."""
-
-    def slow(task: mc.Task, rows: Iterable[int]) -> None:
-        with task.open("slow.csv", "w") as file:
-            file.writelines(f"{row}\n" for row in rows)
-            file.write(HALF_A_BLOCK)
-            lake.shows_uploads(1)
-            gate.open("slow is writing")
-            gate.wait("others have ended")
-
-    def quick(task: mc.Task, rows: Iterable[int]) -> None:
-        gate.wait("slow is writing")
-        with task.open("quick.csv", "w") as file:
-            file.writelines(f"{row}\n" for row in rows)
-
-    def failing(task: mc.Task, rows: Iterable[int]) -> None:
-        quick(task, rows)
-        raise RuntimeError("as the test wants")
-
-    rows = spark.sparkContext.parallelize(range(3), 1)
-    with ThreadPoolExecutor(1) as beside:
-        first = beside.submit(write_partitions, rows, lake.dest, slow, mode="append")
-        try:
-            second = write_partitions(rows, lake.dest, quick, mode="append")
-            with pytest.raises(Exception, match="as the test wants"):
-                write_partitions(rows, lake.dest, failing, mode="append")
-            (left,) = lake.open_uploads()
-            assert left.startswith("slow")
-        finally:
-            gate.open("others have ended")
-        assert first.result().files == second.files == 1
-    assert [name[:4] for name in sorted(lake.data())] == ["quic", "slow"]
-    assert {body.rstrip() for body in lake.data().values()} == {b"0\n1\n2"}
-    assert lake.open_uploads() == []

@@ -1,9 +1,7 @@
-"""How the driver behaves: names in Spark's UI, progress, one client a process, shipped as a zip,
-Ctrl-C during the commit."""
+"""How the driver behaves: names in Spark's UI, progress, a zip, Ctrl-C during the commit."""
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -73,27 +71,6 @@ def test_progress_is_told_while_tasks_run(spark: SparkSession, lake: Lake, gate:
     report = write_partitions(rows, lake.dest, write, progress=progress)
     assert report.outcome == "committed"
     assert mc.Progress("write", 1, 2, "tasks") in heard
-
-
-def test_a_worker_process_has_one_client(spark: SparkSession, lake: Lake, gate: Gate) -> None:
-    """All tasks that a worker process runs, of several jobs, share one store."""
-
-    def write(task: mc.Task, rows: Iterable[int]) -> None:
-        with task.open(f"{task.task_id}.txt", "w", unique=True) as file:
-            file.write("x")
-        from magic_committer.stores.s3 import client
-
-        mine = [store for store in client._connected if store.bucket == "lake"]
-        gate.note("clients", f"{os.getpid()} {len(mine)} {id(mine[0])}")
-
-    for _ in range(2):
-        rows = spark.sparkContext.parallelize(range(6), 6)
-        write_partitions(rows, lake.dest, write, mode="append")
-    told = [line.split() for line in gate.notes("clients")]
-    workers = {pid for pid, _, _ in told}
-    assert (len(told), {count for _, count, _ in told}) == (12, {"1"})
-    assert len(workers) < 12
-    assert len({(pid, client) for pid, _, client in told}) == len(workers)
 
 
 SHIPPED = """

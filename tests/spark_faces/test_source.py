@@ -8,10 +8,8 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
-import magic_committer as mc
 from magic_committer.spark import register
 from tests.spark.drivers import driver
-from tests.spark.half_committed import HalfCommitted
 from tests.spark.lake import Gate, Lake, Place, until
 
 PROMPT_SECONDS = 300.0
@@ -125,20 +123,6 @@ def test_sql_inserts_with_options(spark: SparkSession, lake: Lake) -> None:
     finally:
         for table in ("magic_sql", "magic_saved"):
             spark.sql(f"DROP TABLE IF EXISTS {table}")
-
-
-def test_a_commit_that_dies_after_the_decision_is_finished_by_recover(
-    spark: SparkSession, place: Place
-) -> None:
-    """Spark's abort comes in another process and undoes nothing."""
-    spark.dataSource.register(HalfCommitted)
-    with pytest.raises(Exception, match=r"Writing job failed|exited unexpectedly|crashed"):
-        spark.range(0, 6, 1, 2).write.format("half_committed").mode("append").save(place.dest)
-    assert place.data() == {}
-    (job,) = mc.inspect(place.dest)
-    assert (job.state, job.files, job.visible) == ("committing", 2, 0)
-    assert mc.recover(place.dest, job.id).outcome == "committed"
-    assert (place.ids(), place.open_uploads()) == (list(range(6)), [])
 
 
 def test_ctrl_c_does_not_stop_a_save(environment: str, lake: Lake, gate: Gate) -> None:

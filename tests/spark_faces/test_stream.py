@@ -13,7 +13,6 @@ from pyspark.sql.functions import col, expr, udf
 import magic_committer as mc
 from magic_committer.spark import foreach_batch
 from magic_committer.spark.driver import RUN_PROPERTY
-from tests.spark.half_committed import HalfCommitted
 from tests.spark.lake import Gate, Lake, Place, until
 from tests.spark_faces.feed import ROWS, Feed, magic
 
@@ -42,23 +41,7 @@ def run(request: pytest.FixtureRequest, spark: SparkSession, place: Place) -> Ru
     return run
 
 
-ON_A_DISK_BY_FUNCTION = pytest.mark.parametrize(
-    ("run", "place"), [("format", "lake"), ("function", "disk")], indirect=True
-)
 ON_S3 = pytest.mark.parametrize("place", ["lake"], indirect=True)
-
-
-@ON_A_DISK_BY_FUNCTION
-def test_a_batch_that_spark_forgot_is_not_written_twice(run: Run, place: Place, feed: Feed) -> None:
-    """The last entry of the commit log is deleted: Spark runs that batch again, and goes on."""
-    feed.give(2)
-    run(feed)
-    assert place.ids() == list(range(2 * ROWS))
-    assert feed.forget_last_commit() == 1
-    feed.give(1)
-    run(feed)
-    assert place.ids() == list(range(3 * ROWS))
-    assert nothing_open(place)
 
 
 def test_a_batch_that_failed_leaves_nothing_and_is_run_again(
@@ -97,22 +80,6 @@ def test_a_query_that_is_stopped_in_mid_batch_leaves_nothing_open(
     assert lake.data() == {}
     feed.run(magic(feed.rows(spark)), lake.dest)
     assert lake.ids() == list(range(ROWS))
-
-
-def test_a_commit_that_died_is_finished_by_the_next_run(
-    spark: SparkSession, lake: Lake, feed: Feed
-) -> None:
-    """Killed once the batch is decided: its rows are there once."""
-    spark.dataSource.register(HalfCommitted)
-    feed.give(1)
-    with pytest.raises(StreamingQueryException):
-        feed.run(feed.rows(spark).writeStream.format("half_committed"), lake.dest)
-    assert lake.data() == {}
-    assert lake.open_uploads() != []
-    feed.give(1)
-    feed.run(magic(feed.rows(spark)), lake.dest)
-    assert lake.ids() == list(range(2 * ROWS))
-    assert lake.open_uploads() == []
 
 
 @pytest.mark.parametrize(("ours", "beginnings"), [(False, {"part"}), (True, {"odd="})])

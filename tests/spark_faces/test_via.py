@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from pyspark.sql.functions import expr, udf
 import magic_committer as mc
 from magic_committer.spark import via as module
 from magic_committer.spark import write_dataframe
-from magic_committer.spark.via import ViaFile
 from tests.spark.drivers import interrupted
 from tests.spark.lake import Gate, Lake
 
@@ -120,33 +118,6 @@ def test_files_are_cut_and_sorted(spark: SparkSession, lake: Lake, via: str) -> 
     write_dataframe(df, lake.dest, via=via, max_records_per_file=4, sort_by=["a.id"])
     found = [table["a.id"].to_pylist() for table in lake.tables()]
     assert found == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-
-
-@pytest.mark.parametrize(
-    ("when", "told"),
-    [
-        ("before", "wrote 3 files of .*holds 2 files.*Each executor must share the directory"),
-        ("after", f"{socket.gethostname()} sees none .*must share the directory"),
-    ],
-)
-def test_a_file_is_uploaded_as_it_was_listed(
-    spark: SparkSession, lake: Lake, via: str, monkeypatch: pytest.MonkeyPatch, when: str, told: str
-) -> None:
-    """Of another size or time, or none, it fails the task; what is packed stays packed."""
-    listing = module.listed
-
-    def changed(data: str, counted: tuple[int, int]) -> list[ViaFile]:
-        first = min(Path(data).glob("part-*"))
-        if when == "before":
-            first.unlink()
-        files = listing(data, counted)
-        first.unlink(missing_ok=True)
-        return files
-
-    monkeypatch.setattr(module, "listed", changed)
-    with pytest.raises(Exception, match=told):
-        write_dataframe(people(spark), lake.dest, via=via)
-    assert lake.becomes_untouched()
 
 
 def test_ctrl_c_while_spark_writes_leaves_nothing(

@@ -6,7 +6,6 @@ to an end, all of them are gone. The tests wait for that, never for a while.
 
 from __future__ import annotations
 
-import os
 import select
 import shlex
 import signal
@@ -110,19 +109,6 @@ def test_kill_9_takes_the_command_along(command: tuple[str, ...]) -> None:
         process.kill()
         assert process.wait() == -signal.SIGKILL
         assert not left_behind(process)
-
-
-def test_a_make_that_died_before_we_looked_is_missed() -> None:
-    """``MAKE_PID`` names a process that is gone: nothing is started."""
-    with subprocess.Popen("true") as dead:
-        dead.wait()
-    process = subprocess.run(
-        [*LIFELINE, *FAMILY], cwd=ROOT, env={**os.environ, "MAKE_PID": str(dead.pid)},
-        capture_output=True, timeout=GONE_SECONDS,
-    )  # fmt: skip
-    assert process.returncode == 1
-    assert process.stdout == b""
-    assert b"the parent is gone" in process.stderr
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])

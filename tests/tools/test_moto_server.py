@@ -8,27 +8,18 @@ import signal
 import socket
 import subprocess
 import sys
-import urllib.request
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from tests.tidy.sources import ROOT
-from tools import moto_server
 
 
 def refused(url: str) -> bool:
     where = urlsplit(url)
     with socket.socket() as attempt:
         return attempt.connect_ex((where.hostname, where.port)) != 0
-
-
-def test_it_answers_and_ends_with_the_with() -> None:
-    """It answers S3 requests inside the ``with``; afterwards its port is free."""
-    with moto_server.running() as url:
-        assert b"ListAllMyBucketsResult" in urllib.request.urlopen(url).read()
-    assert refused(url)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -52,10 +43,3 @@ def test_it_ends_when_its_parent_is_killed() -> None:
         os.close(server)
     assert ended
     assert refused(url)
-
-
-def test_a_server_that_cannot_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that ends as it starts is an error, not a wait without end."""
-    monkeypatch.setattr(sys, "executable", "false")
-    with pytest.raises(moto_server.ServerFailed, match="code 1"), moto_server.running():
-        pass

@@ -12,57 +12,6 @@ from tests.nightly import library
 from tools import apart, lifeline, pythons
 
 
-def fake_python(folder: Path, name: str, says: str) -> None:
-    """A program of that name that says it is another version."""
-    folder.mkdir(parents=True, exist_ok=True)
-    program = folder / name
-    program.write_text(f"#!/bin/sh\necho {says}\n")
-    program.chmod(0o755)
-
-
-@pytest.fixture
-def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A machine without pyenv, debootstrap or a cache; its PATH is the folder."""
-    path = tmp_path / "bin"
-    path.mkdir()
-    monkeypatch.setenv("PATH", str(path))
-    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
-    monkeypatch.setattr(pythons, "CACHE", tmp_path / "cache")
-    return path
-
-
-def test_a_python_on_the_path_is_taken_if_it_runs(bare: Path, tmp_path: Path) -> None:
-    """The one that is what its name says. pyenv puts a program on PATH for each version, and runs
-    the chosen one only: its own folder has the others. A Debian is taken if it is complete."""
-    fake_python(bare, "python3.12", "3.12")
-    assert pythons.find("3.12") == pythons.Place("3.12", str(bare / "python3.12"))
-    fake_python(bare, "python3.13", "nothing")
-    real = tmp_path / "pyenv" / "versions" / "3.13.0" / "bin"
-    fake_python(real, "python3.13", "3.13")
-    assert pythons.find("3.13") == pythons.Place("3.13", str(real / "python3.13"))
-    world = tmp_path / "cache" / "debian-forky"
-    world.mkdir(parents=True)
-    assert isinstance(pythons.find("3.14"), str)
-    (world / "complete").touch()
-    assert pythons.find("3.14") == pythons.Place("3.14", "/usr/bin/python3.14", world)
-
-
-@pytest.mark.usefixtures("bare")
-def test_a_python_that_is_nowhere_is_skipped_with_a_reason(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """The reason says what would help; the last lines name it, and nothing has failed."""
-    monkeypatch.setattr("os.geteuid", lambda: 0)
-    assert "apt-get install debootstrap" in str(pythons.find("3.14"))
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
-    assert "as root" in str(pythons.find("3.14"))
-    assert "no later Debian has it" in str(pythons.find("3.11"))
-    monkeypatch.setattr(pythons, "find", lambda version: "no such")
-    monkeypatch.setattr(sys, "argv", ["pythons", "3.14"])
-    assert not pythons.main()
-    assert capfd.readouterr().out.rstrip().endswith("3.14    SKIPPED: no such")
-
-
 def test_the_lowest_are_those_that_the_project_declares() -> None:
     """Each dependency of the library at the version behind its ``>=``; the tests' own packages are
     not bound."""

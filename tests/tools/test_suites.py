@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -71,36 +69,6 @@ def test_the_whole_fails_with_one_suite(
     assert "three ok" in table
 
 
-def test_two_suites_run_at_once(
-    of_scripts: Callable[[str], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The two longest wait for each other; what one prints stands together."""
-    of_scripts(
-        f'[ $name = three ] && exit; echo "from $name"; touch {tmp_path}/$name\n'
-        f"while [ ! -e {tmp_path}/one ] || [ ! -e {tmp_path}/two ]; do sleep 0.1; done\n"
-        'echo "--- $name ok"'
-    )
-    assert suites.main() == 0
-    told = capsys.readouterr().out
-    assert "from one\n--- one ok\n" in told
-    assert "from two\n--- two ok\n" in told
-
-
-def test_ctrl_c_ends_both(of_scripts: Callable[[str], None], tmp_path: Path) -> None:
-    """Each suite hears of it, and is waited for."""
-    of_scripts(
-        f"trap 'touch {tmp_path}/$name; exit 1' TERM\n"
-        "sleep 1; [ $name = one ] && kill -INT $PPID; while sleep 0.1; do :; done"
-    )
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may ignore it
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            suites.main()
-    finally:
-        signal.signal(signal.SIGINT, handler)
-    assert (tmp_path / "one").exists()
-
-
 def test_the_caps_fit_into_their_time() -> None:
     """By its caps `make test` takes ten minutes, and CI with it three quarters of an hour. A name
     that is no suite ends the program with those that are."""
@@ -109,16 +77,3 @@ def test_the_caps_fit_into_their_time() -> None:
     assert quick + slow <= 50 * 60
     with pytest.raises(SystemExit, match="no suite unti; suites: test, ci, nightly, or some of"):
         suites.choose(["unti"])
-
-
-def test_a_night_runs_everything_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All suites, told by the environment that nothing is a sample, and the longer commands. A
-    suite that is spread runs in two processes, dealt out as it says."""
-    monkeypatch.setenv(suites.NIGHTLY, "")
-    night = {suite.name: suite for suite in suites.choose(["nightly"])}
-    assert list(night) == [suite.name for suite in suites.SUITES]
-    assert os.environ[suites.NIGHTLY] == "1"
-    assert {suite.share for suite in night.values()} == {1.0}
-    assert night["mutants"].commands == (suites.MUTANTS,)
-    assert night["apart"].commands == (suites.APART,)
-    assert {"--numprocesses=2", "--dist=loadgroup"} < set(night["real"].all_commands()[-1])

@@ -9,7 +9,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -83,15 +82,6 @@ def test_another_profile_is_added(project: Path) -> None:
     assert venv.installed() == {"needed-dev", "needed-docs", "needed-trees"}
 
 
-def test_the_peers_of_the_benchmarks_are_by_themselves(project: Path) -> None:
-    """`.venv-bench` has their group, and not this project; `.venv` is not touched."""
-    venv = PlayedVenv(project, folder=".venv-bench")
-    venv.ensure("peers")
-    assert venv.installed() == {"needed-bench"}
-    assert str(project) not in venv.asked
-    assert not (project / ".venv").exists()
-
-
 def killed(project: Path, die_at: int, *, anew: bool = True) -> None:
     """It is made anew, or grows, and is killed in a step."""
     if anew:
@@ -140,27 +130,6 @@ def test_a_damaged_one_is_made_anew(project: Path, damage: Callable[[Path], obje
     assert steps(project) == ["venv", "pip"]
     damage(project)
     assert steps(project) == ["venv", "pip"]
-
-
-def test_two_at_once_make_one(project: Path) -> None:
-    """A second run waits for the first and finds it done."""
-    inside, go_on = threading.Event(), threading.Event()
-
-    class SlowVenv(PlayedVenv):
-        def _step(self, *module_and_arguments: str, python: Path) -> None:
-            inside.set()
-            assert go_on.wait(300)
-            super()._step(*module_and_arguments, python=python)
-
-    first, second = SlowVenv(project), PlayedVenv(project)
-    threads = [threading.Thread(target=venv.ensure, args=("test",)) for venv in (first, second)]
-    for thread in threads:
-        thread.start()
-        assert inside.wait(300)
-    go_on.set()
-    for thread in threads:
-        thread.join()
-    assert (first.steps, second.steps) == (["venv", "pip"], [])
 
 
 def test_a_step_that_fails_says_which(project: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -8,19 +8,14 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
-from magic_committer.cli.main import run
 from magic_committer.errors import OptionError
 from magic_committer.options import S3Options
 from magic_committer.stores.base import AbortUpload, Written, many_of, transport_of
-from magic_committer.stores.memory import MemoryStore
 from magic_committer.stores.s3.answers import Refused
-from magic_committer.stores.s3.config import PLUGINS
 from magic_committer.stores.s3.errors import translate
 from magic_committer.stores.s3.fast import Fast
-from magic_committer.stores.unconditional import unconditional
 from tests.servers import Asked, HurriedClock, Reply, error, moto_options, moto_server
 from tests.transport.lab import PUT, Lab, at_once, sent_by
-from tools.moto_server import CREDENTIALS
 
 SAYS = {"fast": "fast", "auto": "fast", "boto3": "boto3 (transport='boto3')"}
 
@@ -152,26 +147,3 @@ def test_a_report_says_what_sent_the_requests(transport: str, url: str) -> None:
     off = begun(4, options=mc.Options(conditional_writes="off"))
     reports = [failing.report, begun(2).abort(), off.abort()]
     assert [one.transport for one in reports] == [said] * 3
-
-
-@pytest.mark.parametrize(
-    ("plugins", "said"), [("", "transport fast"), ("a=b", f"transport boto3 ({PLUGINS} is set)")]
-)
-def test_the_command_says_it_and_why(
-    url: str, monkeypatch: pytest.MonkeyPatch, capsys: Any, plugins: str, said: str
-) -> None:
-    """``job abort`` has a line for people about what sent the requests."""
-    environment = {**CREDENTIALS, "AWS_ENDPOINT_URL": url, "AWS_REGION": "us-east-1"}
-    for name, text in {**environment, PLUGINS: plugins}.items():
-        monkeypatch.setenv(name, text)
-    job = mc.start("s3://bucket/command")
-    code = run(["job", "abort", job.dest, job.id, "--yes"])
-    told = capsys.readouterr().out
-    assert code == 0, told
-    assert said in " ".join(told.split())
-
-
-def test_a_store_in_memory_says_nothing() -> None:
-    """It has no transport."""
-    stores = (MemoryStore("b"), unconditional(MemoryStore("b")))
-    assert [transport_of(store) for store in stores] == ["", ""]

@@ -541,14 +541,6 @@ def test_a_success_is_read_where_hadoop_reads_it() -> None:
 MANIFESTS = GOLDEN / "3.5.0" / "manifest-committer"
 
 
-def test_the_manifest_committers_success_is_read() -> None:
-    """Its pretty-printed file, without nulls and with a date of another form."""
-    read = documents.decode_success((MANIFESTS / "_SUCCESS.json").read_bytes(), "_SUCCESS")
-    assert read.committer.endswith("ManifestCommitter")
-    assert (read.success, read.job_id) == (True, "job_202601010000_0001")
-    assert len(read.filenames) == 3
-
-
 ROOT = "file:///data/t/"
 TASKS = "_temporary/manifest_j/00/tasks"
 

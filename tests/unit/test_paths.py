@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from magic_committer.errors import PathError
 from magic_committer.hadoop import paths
 from magic_committer.hadoop.paths import Destination, JobPaths
-from magic_committer.maintenance.uploads import job_id_of
 from magic_committer.stores import base
 from tests.promises.hands import raises
 
@@ -248,26 +247,6 @@ def test_a_destination_that_loses_data_is_refused(path: str) -> None:
     raises(PathError, Destination.parse, f"s3://b/{path}")
     for bucket, prefix in (("b", "x"), ("b", "/"), ("", "x/"), ("a/b", "x/")):
         raises(PathError, Destination, bucket, prefix)
-
-
-def test_the_uri_of_a_file_is_javas() -> None:
-    """Hadoop reads it from a `.pending`."""
-    job = paths.JobPaths(Destination.parse("s3://b/t"), "7")
-    assert job.uri("t/a b%.x") == "s3a://b/t/a%20b%25.x"
-
-
-@pytest.mark.parametrize(
-    ("key", "job"),
-    [
-        ("__magic_job-j/x", "j"),
-        ("__magic/job-j/x", "j"),
-        ("__magic/x/y", ""),
-        ("__magic/job-j", "j"),
-    ],
-)
-def test_the_job_of_a_control_object_is_told_by_its_directory(key: str, job: str) -> None:
-    """In both layouts of Hadoop's."""
-    assert job_id_of(f"{key.partition('/')[0]}/", key) == job
 
 
 def test_dataset1_does_not_hold_dataset10() -> None:

@@ -16,10 +16,8 @@ from magic_committer.protocol.ledger import (
     LEDGER_BYTES_MAX,
     Claim,
     Ledger,
-    Move,
     StreamBatch,
     hash_of,
-    next_move,
 )
 from magic_committer.protocol.plan import KeySet
 from magic_committer.protocol.record import USUAL_TERMS, JobRecord, State, may_take_claim
@@ -122,25 +120,6 @@ def test_a_large_ledger_is_refused() -> None:
     """A reader takes no more bytes than a ledger has."""
     with pytest.raises(FormatError, match="more than 16384"):
         Ledger.decode(changed(query="q" * LEDGER_BYTES_MAX), "s")
-
-
-@pytest.mark.parametrize(
-    ("ledger", "number", "move"),
-    [
-        (NEW, 0, Move.CLAIM),
-        (Ledger("q", "n", 6, ONE, None), 7, Move.CLAIM),
-        (Ledger("q", "n", 6, ONE, None), 6, Move.SKIP),
-        (Ledger("q", "n", 6, ONE, None), 5, Move.SKIP),
-        (CLAIMED, 6, Move.SKIP),
-        (CLAIMED, 7, Move.DECIDE),
-        (CLAIMED, 8, Move.CLAIM),
-        (Ledger("q", "n", 6, ONE, Claim("one", ONE, 7)), 7, Move.SETTLE),
-        (Ledger("q", "n", 6, ONE, Claim("one", ONE, 7)), 8, Move.SETTLE),
-    ],
-)
-def test_the_ledger_tells_the_next_move(ledger: Ledger, number: int, move: Move) -> None:
-    """What job 2 does that wants to publish a batch."""
-    assert next_move(ledger, number, TWO) is move
 
 
 def test_a_claim_is_taken_only_from_a_job_that_publishes_nothing_any_more() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from dataclasses import replace
 from typing import Any
 
@@ -64,21 +63,6 @@ def test_many_keys_are_named_by_the_errors_attribute() -> None:
     many, few = (replace(of("recover", accept=k), keys_in="outstanding") for k in (keys, keys[:20]))
     assert in_python(many).endswith("accept=error.outstanding)")
     assert "'k19'" in in_python(few)
-
-
-def test_the_way_to_the_store_ends_a_command() -> None:
-    """Global options come last, quoted like the rest."""
-    told = as_command(Remedy("inspect", D), ("--profile", "my ops"))
-    assert shlex.split(told)[-2:] == ["--profile", "my ops"]
-
-
-def test_a_remedy_is_data_for_programs() -> None:
-    """Plain JSON values, the keys as a list."""
-    remedy = Remedy("recover", D, "1", "take them", {"accept": ("a", "b")}, "unresolved")
-    assert json.loads(json.dumps(remedy.to_dict())) == {
-        "call": "recover", "dest": D, "job_id": "1", "why": "take them",
-        "options": {"accept": ["a", "b"]},
-    }  # fmt: skip
 
 
 def test_notes_with_a_remedy_are_worded_anew_and_others_stay() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tracemalloc
 from collections import Counter
-from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any
 
@@ -16,7 +15,6 @@ from magic_committer.commit import sets as loading
 from magic_committer.commit.sets import (
     EXTRA_PART_BYTES,
     SMALL_SET_BYTES,
-    SPREAD_SETS,
     LoadedSet,
     ReadyUpload,
     RowCheck,
@@ -26,13 +24,11 @@ from magic_committer.commit.sets import (
     pack,
 )
 from magic_committer.commit.uploads import became
-from magic_committer.errors import FormatError
 from magic_committer.hadoop.documents import (
     PENDINGSET_BYTES_MAX,
     SIZE_ONLY,
     Pending,
     UploadEtag,
-    encode_pending,
     new_pending,
 )
 from magic_committer.hadoop.paths import Destination, java_uri, waiting_path
@@ -89,15 +85,6 @@ def test_of_an_adopted_job_no_token_is_right_and_any_is_wrong() -> None:
     adopted = structs.replace(JOB, adopted="__magic_job-j/job-j/00/")
     assert wrong(adopted, token="", multipart_etag='"x-1"') == ""
     assert "is not of this job" in wrong(adopted, token=f"{'1' * 32}.a.0")
-
-
-@pytest.mark.parametrize(
-    ("count", "fine"), [(0, False), (1, True), (10_000, True), (10_001, False)]
-)
-def test_an_upload_has_one_to_ten_thousand_parts(count: int, fine: bool) -> None:
-    """S3 completes uploads of 1 to 10,000 parts: others are neither written nor read."""
-    with nullcontext() if fine else pytest.raises(FormatError, match="etags"):
-        encode_pending(pending("", count))
 
 
 def test_a_key_that_is_taken_as_it_is_stands_for_itself_only() -> None:
@@ -252,31 +239,6 @@ def test_every_upload_and_every_statistic_is_given_once(sizes: tuple[int, ...]) 
         assert before == [spool.read(one) for one in reversed(sets)]
     assert keys == {f"t/{task}/{n}": 1 for task, files in enumerate(sizes) for n in range(files)}
     assert told == {f"task {task}": 1 for task in range(len(sizes))}
-
-
-def test_large_sets_are_unpacked_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory holds one large set, or a few small ones."""
-    read: list[int] = []
-    real = Spool.read
-
-    def noting(self: Spool, loaded: LoadedSet) -> Any:
-        read.append(loaded.packed_bytes)
-        return real(self, loaded)
-
-    monkeypatch.setattr(Spool, "read", noting)
-    with Spool() as spool:
-        sets = spooled(spool, *[50] * 20, 100)
-        monkeypatch.setattr(loading, "SPREAD_BYTES_MAX", sets[0].packed_bytes + 50)
-        most = 0
-        for _, _ in spool.uploads():
-            most, read[:] = max(most, len(read)), []
-    assert 1 < most <= SPREAD_SETS
-    with Spool() as spool:
-        sets = spooled(spool, *[50] * 5)
-        monkeypatch.setattr(loading, "SPREAD_BYTES_MAX", 10)
-        for _, _ in spool.uploads():
-            assert len(read) == 1
-            read.clear()
 
 
 def test_no_object_is_read_beside_others_that_is_larger_than_a_pendingset() -> None:

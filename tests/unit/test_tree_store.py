@@ -109,21 +109,6 @@ def _out_of_order(store: TreeStore, monkeypatch: pytest.MonkeyPatch) -> tuple[st
     return upload, sorted(sent, key=lambda part: part.number)
 
 
-def test_a_joined_upload_is_completed_by_another(
-    store: TreeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Who dies between joining the parts and the rename leaves an upload with the same parts."""
-    upload, parts = _out_of_order(store, monkeypatch)
-    with monkeypatch.context() as dying:
-        _dying_move(dying, lambda target: target.endswith("/k"))
-        raises(Unanswered, store.complete_upload, "t/k", upload, parts)
-    other = _other(tmp_path)
-    assert list(other.list_parts("t/k", upload)) == parts
-    other.complete_upload("t/k", upload, parts)
-    assert _body(store, "t/k") == b"122333"
-    assert _waiting(tmp_path) == []
-
-
 @pytest.mark.parametrize("other_dies", [True, False])
 def test_two_processes_that_join_parts_publish_the_same_bytes(
     store: TreeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other_dies: bool

@@ -125,16 +125,6 @@ def test_nothing_is_doubled_without_a_reason(slow: float | None, ended: int) -> 
     assert of.next(1000) is None
 
 
-def test_nothing_is_doubled_while_there_are_items() -> None:
-    """Room is for items first; and where there is none, nobody looks again and again."""
-    of = tries(range(6), in_flight=2, slow=3.0)
-    straggler = begun(of)
-    for _ in range(3):
-        of.ended_well(begun(of), 1, 10)
-    assert begun(of, 100).of is not straggler.of
-    assert of.wait_seconds(200, 60) == 60
-
-
 def test_short_tries_are_not_doubled() -> None:
     """A thousand of a millisecond make no try of a tenth of a second slow."""
     of = tries(range(4), in_flight=2, slow=3.0)
@@ -143,18 +133,6 @@ def test_short_tries_are_not_doubled() -> None:
         of.ended_well(begun(of), 0.001, 10)
     assert of.next(10 + DOUBLE_SECONDS_MIN - 0.01) is None
     assert of.next(10 + DOUBLE_SECONDS_MIN + 0.01) is not None
-
-
-def test_a_try_after_a_pause_is_not_slow_at_once() -> None:
-    """An item that waited for its next try is compared with the others from then on."""
-    of = tries(range(4), in_flight=1, slow=3.0)
-    for _ in range(3):
-        of.ended_well(begun(of), 1, 10)
-    assert of.ended_badly(begun(of, 10), ValueError(), 10, ask=True)
-    again = begun(of, 50)
-    of.in_flight = 2
-    assert of.next(52.9) is None
-    assert begun(of, 53.1).of is again.of
 
 
 def test_a_try_that_waits_in_a_queue_is_not_slow() -> None:

@@ -214,21 +214,6 @@ def test_blocks_and_kept_pages_are_no_more_than_open_files_need(source: BlockSou
         assert source.bytes_in_use + source.bytes_kept <= 4 * MiB
 
 
-def test_kept_pages_are_no_more_than_open_files_need(source: BlockSource) -> None:
-    """Four for each open file of three parts in flight; the last file takes the last one."""
-    one, two = source.open_file(FOUR), source.open_file(FOUR)
-    for block in [filled(source) for _ in range(10)]:
-        block.release()
-    assert source.bytes_kept == 8 * MiB
-    one.end()
-    one.end()
-    assert source.bytes_kept == 4 * MiB
-    del two
-    assert source.bytes_kept == 0
-    filled(source).release()
-    assert source.bytes_kept == 0
-
-
 def test_kept_pages_make_room_in_the_budget(source: BlockSource, file: OpenFile) -> None:
     """With blocks they stay within the budget, and never send a block to disk."""
     limits = options(parts_in_flight=3, buffer_bytes_max=4 * MiB)

@@ -138,13 +138,6 @@ def test_no_end_of_the_interpreter_publishes(tmp_path: Path, how: str) -> None:
     assert words[-1] == "abort_upload"
 
 
-def test_a_closed_file_is_not_aborted_at_the_end(tmp_path: Path) -> None:
-    """The end of the interpreter leaves pendings alone."""
-    words = [word for _, word in run(tmp_path, "with world.open() as f:\n  f.write(bytes(2500))")]
-    assert words[-1] == "published table/file 2500"
-    assert "abort_upload" not in words
-
-
 def test_an_abort_that_failed_is_tried_again_at_the_end(tmp_path: Path) -> None:
     """An upload that could not be aborted when its file failed is aborted at the very end."""
     body = """
