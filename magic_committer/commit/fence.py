@@ -66,7 +66,7 @@ from magic_committer.protocol.record import (
     State,
     may_undo,
 )
-from magic_committer.runtime.components import OwnSet, Runtime, again
+from magic_committer.runtime.components import Runtime, again
 from magic_committer.runtime.threads import Future
 from magic_committer.stores.base import Head, Steps, Written, same_etag
 from magic_committer.stores.urls import is_tree
@@ -292,7 +292,8 @@ class AtKey:
 
 class AttemptSet:
     """The pendingset of one attempt. ``metadata`` is that of all control objects of the attempt.
-    ``refused``: the last `put` was refused at its only try: it took no effect, and will not."""
+    ``refused``: the last `put` was refused at its only try: it took no effect, and will not.
+    ``own``: the set that `put` has stored; None: it has stored none."""
 
     def __init__(
         self, runtime: Runtime, job: StartedJob, fence: Fence, task: str, attempt: str
@@ -304,6 +305,7 @@ class AttemptSet:
         self._task = task
         self.key = job.paths.pendingset(attempt)
         self.refused = False
+        self.own: PendingSet | None = None
         self.metadata = {JOB_METADATA: job.uuid, TASK_METADATA: task, ATTEMPT_METADATA: attempt}
         self._extra = {
             EXTRA_JOB: job.uuid,
@@ -311,10 +313,8 @@ class AttemptSet:
             EXTRA_ATTEMPT: attempt,
         }
 
-    def encode(
-        self, pendings: list[Pending], statistics: Statistics
-    ) -> tuple[bytes, OwnSet | None]:
-        """Give the set's bytes; and what a driver in this process needs of it, for `put`."""
+    def encode(self, pendings: list[Pending], statistics: Statistics) -> tuple[PendingSet, bytes]:
+        """Give the set and its bytes, for `put`."""
         pendingset = new_pendingset(
             job_id=self._job.id,
             commits=pendings,
@@ -322,29 +322,18 @@ class AttemptSet:
             iostatistics=statistics.to_dict(),
         )
         body = encode_pendingset(pendingset, self._job.terms.etag_form, source=self.key)
-        return body, self._packed(pendingset)
+        return pendingset, body
 
-    def _packed(self, pendingset: PendingSet) -> OwnSet | None:
-        """What a driver in this process needs of the set; None: it reads the set. So it does if it
-        would find another one: without checksums, or with another bucket, which it refuses."""
-        terms, bucket = self._job.terms, self._runtime.store.bucket
-        kept = terms.accept == "results" and terms.etag_form == "objects"
-        if not kept or any(one.bucket != bucket for one in pendingset.commits):
-            return None
-        return sets.own_set(pendingset, self._task, self.attempt, self._job.uuid, bucket, self.key)
-
-    def put(self, pendings: list[Pending], body: bytes, own: OwnSet | None) -> AtKey:
+    def put(self, content: PendingSet, body: bytes) -> AtKey:
         """Store the set that `encode` gave, once: ``If-None-Match: *``. A stored set with the same
         files is as good: our own PUT whose answer was lost, or an earlier commit. A set with other
         files, and a tombstone, are `TaskFailed`. After a StoreError the set may or may not be
         stored, unless `refused`."""
         answer = self.put_once(body)
         if isinstance(answer, Written):
-            if own is not None:
-                own = own._replace(etag=answer.etag)
-                self._runtime.own_sets.keep(self._runtime.store.bucket, self.key, own)
-            return AtKey(Found.SET, tuple(pendings), answer.etag, len(body))
-        stored = self._with(answer, pendings)
+            self.own = content
+            return AtKey(Found.SET, content.commits, answer.etag, len(body))
+        stored = self._with(answer, content.commits)
         if stored is None:
             raise self.other_files()
         return stored
@@ -474,7 +463,7 @@ class AttemptSet:
         late = State(self.fence.late.state) if self.fence.late is not None else None
         return may_undo(phase, sole=sole, accept=self._job.terms.accept, found=found, late=late)
 
-    def _with(self, there: AtKey, pendings: list[Pending]) -> AtKey | None:
+    def _with(self, there: AtKey, pendings: Collection[Pending]) -> AtKey | None:
         if there.found is Found.CLAIMED:
             raise self.was_aborted()
         return there if there.holds(pendings) else None

@@ -305,8 +305,7 @@ def load_sets(
     refs = (
         SetRef(
             r.key, r.etag, r.task, r.attempt, r.pendingset_bytes,
-            own=runtime.own_sets.take(runtime.store.bucket, r.key),
-            just_now=isinstance(r, OwnCommit),
+            own=r.own if isinstance(r, OwnCommit) else None,
         )
         for r in stored
     )  # fmt: skip

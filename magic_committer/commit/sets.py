@@ -49,7 +49,7 @@ from magic_committer.protocol.record import (
     ObjectRef,
     StartedJob,
 )
-from magic_committer.runtime.components import OwnSet, Progress, Runtime
+from magic_committer.runtime.components import Progress, Runtime
 from magic_committer.runtime.threads import Outcome
 from magic_committer.stores.base import (
     PART_NUMBER_MAX,
@@ -289,15 +289,14 @@ NOBODYS_MAX = 100
 @dataclass(frozen=True, slots=True)
 class SetRef:
     """A `.pendingset` to load. ``etag``, ``task`` and ``attempt`` are "" if they are not known
-    before. ``own``: what it holds, if this process has stored it; ``just_now``: a moment ago."""
+    before. ``own``: what it holds, if this process has stored it a moment ago."""
 
     key: str
     etag: str = ""
     task: str = ""
     attempt: str = ""
     size: int = 0
-    own: OwnSet | None = None
-    just_now: bool = False
+    own: PendingSet | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,8 +405,8 @@ class Spool:
 def load(
     runtime: Runtime, job: StartedJob, refs: Iterable[SetRef], spool: Spool, total: int | None
 ) -> Loaded:
-    """Read sets into the spool. One GET each; of one that this process has stored one HEAD, or
-    nothing if that was a moment ago.
+    """Read sets into the spool. One GET each; nothing of one that this process has stored a moment
+    ago.
 
     ``total`` is None for sets of a listing: pass over objects of another job, whatever they hold (a
     directory that an id names may hold litter of another run), and tombstones of aborted attempts.
@@ -417,7 +416,7 @@ def load(
         for outcome in outcomes:
             ref = outcome.item
             try:
-                info, own = outcome.unwrap()
+                info, content = outcome.unwrap()
             except _PassedOverError:
                 continue
             except _NobodysError:
@@ -429,8 +428,9 @@ def load(
                 continue
             loaded.sets.append(
                 LoadedSet(
-                    ref.key, info.etag, own.task, own.attempt, own.uuid, info.last_modified,
-                    own.files, own.data_bytes, spool.append(own.packed), len(own.packed),
+                    ref.key, info.etag, content.task, content.attempt, content.uuid,
+                    info.last_modified, content.files, content.data_bytes,
+                    spool.append(content.packed), len(content.packed),
                 )
             )  # fmt: skip
             runtime.progress(Progress("load", len(loaded.sets), total, "tasks"))
@@ -449,12 +449,12 @@ def stored_uploads(
     with closing(_reading(runtime, job, refs)) as outcomes:
         for outcome in outcomes:
             try:
-                _, own = outcome.unwrap()
+                _, content = outcome.unwrap()
             except NotFound:
                 if missing_is_fine:
                     continue
                 raise
-            uploads, statistics = _UNPACKER.decode(own.packed)
+            uploads, statistics = _UNPACKER.decode(content.packed)
             for upload in uploads:
                 if problem := right.problem(*upload[:3]):
                     raise FormatError(outcome.item.key, "commits", problem)
@@ -465,6 +465,17 @@ def set_bytes_max(told: int) -> int:
     """How many bytes of a control object to read side by side with others. ``told``: its size, if
     known. A larger object was changed since, or its size is unknown."""
     return min(max(told, SMALL_SET_BYTES), PENDINGSET_BYTES_MAX)
+
+
+class SetContent(NamedTuple):
+    """What a commit needs of a set, ``packed`` as in its spool."""
+
+    task: str
+    attempt: str
+    uuid: str
+    files: int
+    data_bytes: int
+    packed: bytes
 
 
 class _PassedOverError(Exception):
@@ -482,10 +493,14 @@ class _NobodysError(Exception):
 
 def _reading(
     runtime: Runtime, job: StartedJob, refs: Iterable[SetRef], *, listed: bool = False
-) -> Generator[Outcome[SetRef, tuple[ObjectInfo, OwnSet]], None, None]:
-    def read(ref: SetRef, bytes_max: int) -> tuple[ObjectInfo, OwnSet]:
-        if ref.own is not None and (info := _seen(runtime, ref, ref.own)) is not None:
-            return info, ref.own
+) -> Generator[Outcome[SetRef, tuple[ObjectInfo, SetContent]], None, None]:
+    bucket, objects = runtime.store.bucket, job.terms.etag_form == "objects"
+
+    def read(ref: SetRef, bytes_max: int) -> tuple[ObjectInfo, SetContent]:
+        if ref.own is not None and objects:  # text would have no checksums
+            now = runtime.clock.now()
+            content = content_of(ref.own, ref.task, ref.attempt, job.uuid, bucket, ref.key)
+            return ObjectInfo(ref.key, ref.size, ref.etag, now, now), content
         try:
             stored = runtime.store.get(ref.key, max_bytes=bytes_max)
         except InvalidRequest as error:
@@ -494,7 +509,7 @@ def _reading(
             if bytes_max < PENDINGSET_BYTES_MAX:
                 raise _LargerError from error
             raise FormatError(ref.key, "", f"has over {PENDINGSET_BYTES_MAX} bytes") from error
-        return stored.info, _parse(stored, ref, job, runtime.store.bucket, listed)
+        return stored.info, _parse(stored, ref, job, bucket, listed)
 
     larger: list[SetRef] = []
     beside = runtime.pool.each(
@@ -513,22 +528,6 @@ def _reading(
     if larger:
         whole = partial(read, bytes_max=PENDINGSET_BYTES_MAX)
         yield from runtime.pool.each(whole, larger, in_flight=1)
-
-
-def _seen(runtime: Runtime, ref: SetRef, own: OwnSet) -> ObjectInfo | None:
-    """Look whether what is stored is still this process's own set; None: the set must be read. A
-    404 without S3's document is not believed: a GET decides."""
-    if own[:3] != (ref.etag, ref.task, ref.attempt):
-        return None
-    if ref.just_now:
-        now = runtime.clock.now()
-        return ObjectInfo(ref.key, ref.size, ref.etag, now, now)
-    try:
-        info = runtime.store.head(ref.key)
-    except NotFound:
-        return None
-    uuid = (info.metadata or {}).get(JOB_METADATA, own.uuid)
-    return info if same_etag(info.etag, ref.etag) and uuid == own.uuid else None
 
 
 def each_listed(
@@ -581,7 +580,9 @@ def _content(
     return decoded()
 
 
-def _parse(stored: StoredObject, ref: SetRef, job: StartedJob, bucket: str, listed: bool) -> OwnSet:
+def _parse(
+    stored: StoredObject, ref: SetRef, job: StartedJob, bucket: str, listed: bool
+) -> SetContent:
     content = _content(stored, ref, job, bucket, listed)
     key, metadata, extra = ref.key, stored.info.metadata or {}, content.extra_data or {}
     told, kept = extra.get(EXTRA_JOB, ""), metadata.get(JOB_METADATA, "")
@@ -607,13 +608,13 @@ def _parse(stored: StoredObject, ref: SetRef, job: StartedJob, bucket: str, list
         uuid = owner_of("", key) or ""
         task = task or ref.task or set_name(key)
         attempt = attempt or (content.commits[0].task_id if content.commits else "")
-    return own_set(content, task, attempt, uuid, bucket, key)
+    return content_of(content, task, attempt, uuid, bucket, key)
 
 
-def own_set(
+def content_of(
     content: PendingSet, task: str, attempt: str, uuid: str, bucket: str, key: str
-) -> OwnSet:
-    """What a commit needs of a set. Its ETag is not known."""
+) -> SetContent:
+    """What a commit needs of a set."""
     uploads: list[ReadyUpload] = []
     for n, pending in enumerate(content.commits):
         if pending.bucket != bucket:
@@ -622,7 +623,7 @@ def own_set(
         uploads.append(from_pending(pending, f"{key}: commits[{n}]"))
     data_bytes = sum(upload.length for upload in uploads)
     packed = pack(uploads, content.iostatistics or {})
-    return OwnSet("", task, attempt, uuid, len(uploads), data_bytes, packed)
+    return SetContent(task, attempt, uuid, len(uploads), data_bytes, packed)
 
 
 # Stored plans -------------------------------------------------------------------------------------

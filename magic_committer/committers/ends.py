@@ -300,7 +300,9 @@ class TaskAttempt(ABC):
             "job %s: attempt %s of task %s committed, %d files, %d bytes",
             self.job.id, self.attempt, self.task, result.files, result.bytes,
         )  # fmt: skip
-        return OwnCommit(**result.to_dict()) if driver and result.key else result
+        if driver and result.key:
+            return OwnCommit(**result.to_dict(), own=self._set.own)
+        return result
 
     def _stop_clock(self) -> None:
         """Note how long the attempt has worked, once."""

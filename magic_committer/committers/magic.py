@@ -526,10 +526,10 @@ class Attempt(TaskAttempt):
             return TaskCommit(self.job.uuid, self.task, self.attempt)
         if stored is None:
             self._stop_clock()
-            body, own = self._set.encode(pendings, self.statistics)
+            content, body = self._set.encode(pendings, self.statistics)
             self._fence.check()
             self._turns.phase = Phase.SENT
-            stored = self._set.put(pendings, body, own)
+            stored = self._set.put(content, body)
         data_bytes = sum(pending.length for pending in stored.pendings)
         return self._result(stored.etag, stored.size, len(stored.pendings), data_bytes)
 

@@ -39,6 +39,7 @@ from magic_committer.errors import Decider, FormatError, OptionError, WrongType
 from magic_committer.hadoop import documents
 from magic_committer.hadoop.documents import (
     OwnDocument,
+    PendingSet,
     given_dict,
     plain,
     read_document,
@@ -405,7 +406,9 @@ class TaskCommit(OwnDocument, frozen=True):
 
 class OwnCommit(TaskCommit, frozen=True):
     """A result that stays in the process that got it and commits the job next: nothing comes
-    between."""
+    between. ``own``: the set, if this process has stored it."""
+
+    own: PendingSet | None = None
 
 
 # The rules that decide ----------------------------------------------------------------------------

@@ -7,14 +7,13 @@ its own. Only `SystemClock` and `new_id` read the time, sleep, or draw random id
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
-from magic_committer.runtime.threads import Outcome, Pool, ThreadPool, renewed_in_children
+from magic_committer.runtime.threads import Outcome, Pool, ThreadPool
 from magic_committer.stores.base import ObjectStore
 
 T = TypeVar("T")
@@ -96,65 +95,6 @@ def no_progress(progress: Progress) -> None:
     """Report to nobody."""
 
 
-OWN_SETS_BYTES_MAX = 16 * 1024**2
-"""Bytes of a process's own sets: some 70,000 files."""
-OWN_SET_BYTES = 600
-"""What a set costs beside its packed bytes."""
-
-
-class OwnSet(NamedTuple):
-    """A task's set as this process has stored it: what a driver needs of it, ``packed`` as in its
-    spool."""
-
-    etag: str
-    task: str
-    attempt: str
-    uuid: str
-    files: int
-    data_bytes: int
-    packed: bytes
-
-
-class OwnSets:
-    """The sets that this process has stored last, by bucket and key. A driver in the same process
-    does not read them back: it only looks whether the object is still the same version."""
-
-    def __init__(self) -> None:
-        self._begin()
-        renewed_in_children(self, OwnSets._begin)
-
-    def _begin(self) -> None:
-        self._lock = threading.Lock()
-        self._sets: dict[tuple[str, str], OwnSet] = {}
-        self._bytes = 0
-
-    def keep(self, bucket: str, key: str, own: OwnSet) -> None:
-        """Keep a set, in place of the oldest ones. One that is too large is not kept."""
-        with self._lock:
-            self._take((bucket, key))
-            if _bytes_of(own) > OWN_SETS_BYTES_MAX:
-                return
-            self._sets[bucket, key] = own
-            self._bytes += _bytes_of(own)
-            while self._bytes > OWN_SETS_BYTES_MAX:
-                self._take(next(iter(self._sets)))
-
-    def take(self, bucket: str, key: str) -> OwnSet | None:
-        """Give a set, once; None: it is not there."""
-        with self._lock:
-            return self._take((bucket, key))
-
-    def _take(self, place: tuple[str, str]) -> OwnSet | None:
-        own = self._sets.pop(place, None)
-        if own is not None:
-            self._bytes -= _bytes_of(own)
-        return own
-
-
-def _bytes_of(own: OwnSet) -> int:
-    return len(own.packed) + OWN_SET_BYTES
-
-
 @dataclass(frozen=True, slots=True)
 class Runtime:
     """The components of one job in one process. Never pickled. ``in_flight``: how many requests
@@ -165,7 +105,6 @@ class Runtime:
     clock: Clock = field(default_factory=SystemClock)
     ids: Callable[[], str] = new_id
     progress: ProgressFunction = no_progress
-    own_sets: OwnSets = field(default_factory=OwnSets)
     in_flight: int = 64
 
     def each(

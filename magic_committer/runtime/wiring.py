@@ -1,5 +1,4 @@
-"""Puts the parts together for one process: its store, its threads, its memory for blocks,
-the sets of its own tasks.
+"""Puts the parts together for one process: its store, its threads, its memory for blocks.
 
 This is the only module that knows a store by name. A test, or a program with its own store,
 registers that store for its bucket. Every other bucket is S3, reached as the environment says.
@@ -18,7 +17,6 @@ from magic_committer.errors import NotSupported, OptionError, WrongType
 from magic_committer.options import S3Options, shown
 from magic_committer.runtime.components import (
     Clock,
-    OwnSets,
     Progress,
     ProgressFunction,
     Runtime,
@@ -34,7 +32,6 @@ logger = logging.getLogger("magic_committer")
 
 pool = ThreadPool()
 blocks = BlockSource()
-own_sets = OwnSets()
 
 OtherBuckets = Literal["raise", "allow"]
 """What a bucket without a registered store is: an error, or S3 as the environment says."""
@@ -57,9 +54,7 @@ def register_store(
         raise OptionError(
             f"other_buckets={other_buckets!r} is none of {', '.join(get_args(OtherBuckets))}"
         )
-    _registered.append(
-        (Runtime(store, pool, clock or SystemClock(), own_sets=own_sets), other_buckets)
-    )
+    _registered.append((Runtime(store, pool, clock or SystemClock()), other_buckets))
 
 
 def unregister_store(store: ObjectStore) -> None:
@@ -101,10 +96,10 @@ def runtime_for(
     if known is not None:
         return replace(known, progress=progress, pool=pool)
     if is_tree(bucket):
-        return Runtime(_tree_store(bucket, held), pool, progress=progress, own_sets=own_sets)
+        return Runtime(_tree_store(bucket, held), pool, progress=progress)
     from magic_committer.stores.s3.client import connect  # late: the import of boto3 takes long
 
-    return Runtime(connect(bucket, s3, held), pool, progress=progress, own_sets=own_sets)
+    return Runtime(connect(bucket, s3, held), pool, progress=progress)
 
 
 _tree_stores: WeakValueDictionary[str, ObjectStore] = WeakValueDictionary()

@@ -55,8 +55,7 @@ def formula(
         put_part=every,
         complete_upload=every,
         # a task: 4
-        head=(3 if accept == "results" else 2) * tasks,
-        get=tasks if accept == "listing" else 0,
+        head=2 * tasks,
         # a job
         list=pages(tasks + 2),
         list_uploads=pages(every) + 1,
@@ -66,7 +65,7 @@ def formula(
     if first:  # the proof of the store
         count.update(put=2 + 1, head=1, create_upload=1, put_part=1, abort_upload=2)
         count.update(complete_upload=1, delete_one=1)
-    count["get"] += 3
+    count["get"] = tasks + 3
     if given_id:
         # the closed record instead of its deletion; the used directory, and the records of others
         # behind the own one and before it, of which there are none; whose the plan is

@@ -10,16 +10,12 @@ from msgspec.structs import replace
 
 import magic_committer as mc
 from magic_committer import options
-from magic_committer.errors import NotFound, Unanswered
+from magic_committer.errors import Unanswered
 from magic_committer.options import Mode
 from magic_committer.protocol.record import JOB_METADATA
-from magic_committer.runtime import components
-from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.stores.memory import MemoryStore
 from tests.promises.hands import DEST, At, committed_task, control, dies_at, job_of, raises, visible
 from tests.promises.machine import matching
-
-OWN_BYTES = 2_000
-"""More than what a process keeps of a set of one file, and less than twice that."""
 
 
 @pytest.mark.parametrize(
@@ -55,13 +51,9 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("kept", [True, False], ids=["its own", "another process's"])
 @pytest.mark.parametrize("what", ["gone", "changed", "aborted", "another job's"])
-def test_a_set_that_is_not_the_tasks_any_more_is_refused(
-    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch, what: str, kept: bool
-) -> None:
+def test_a_set_that_is_not_the_tasks_any_more_is_refused(s3: MemoryStore, what: str) -> None:
     """I2: nothing is decided by what only this process remembers of it."""
-    monkeypatch.setattr(components, "OWN_SETS_BYTES_MAX", 10**6 if kept else 0)
     job = mc.start(DEST, accept="results")
     result = committed_task(job, "1", {"a.csv": b"1"})
     body = s3.body(result.key)
@@ -72,38 +64,21 @@ def test_a_set_that_is_not_the_tasks_any_more_is_refused(
     else:
         old, new = CHANGES[what]
         s3.put_object(result.key, body.replace(old, new))
-    s3.requests.clear()
     raises(mc.CommitRefused, job.commit, [result])
-    assert s3.requests["head"] >= kept
     assert visible(s3) == {}
 
 
-def test_a_404_to_a_look_at_an_own_set_is_not_believed(s3: MemoryStore) -> None:
-    """A HEAD has no document: the 404 may be a proxy's. The set is read, and the job committed."""
-    job = mc.start(DEST, accept="results")
-    result = committed_task(job, "1", {"a.csv": b"1"})
-
-    def lost(request: Request, answer: Any) -> Any:
-        asked = (request.verb, request.key) == ("head", result.key)
-        return NotFound("404", code="NoSuchKey", status=404) if asked else None
-
-    s3.after = lost
-    assert job.commit([result]).files == 1
-
-
-@pytest.mark.parametrize("kept", [3, 1])
-def test_a_driver_does_not_read_what_its_process_has_stored(
-    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch, kept: int
-) -> None:
-    """As long as it is the same version, and up to a limit: the oldest ones are read again."""
-    monkeypatch.setattr(components, "OWN_SETS_BYTES_MAX", OWN_BYTES if kept == 1 else 10**6)
-    job = mc.start(DEST, accept="results")
-    results = [committed_task(job, str(n), {f"{n}.csv": b"1"}) for n in range(3)]
-    read = []
-    s3.before = lambda r: read.append(r.key) if r.verb == "get" else None
-    report = job.commit(results)
-    assert [result.key in read for result in results] == [n < 3 - kept for n in range(3)]
-    assert (report.files, len(visible(s3))) == (3, 3)
+@pytest.mark.parametrize("stored", [True, False], ids=["a moment ago", "read"])
+def test_what_tasks_counted_is_in_the_report_and_the_marker(s3: MemoryStore, stored: bool) -> None:
+    """By the names of Hadoop's iostatistics, whoever reads the set. `write` reads none."""
+    if stored:
+        with mc.write(DEST) as writing:
+            for n in range(3):
+                writing.write_bytes(f"{n}.txt", b"1")
+        report = writing.report
+    else:
+        job = mc.start(DEST, accept="results")
+        report = job.commit([committed_task(job, str(n), {f"{n}.csv": b"1"}) for n in range(3)])
     marker = orjson.loads(s3.body("t/_SUCCESS"))
     for found in (report.statistics, marker["iostatistics"]):
         assert found["counters"]["committer_commits_created"] == 3

@@ -23,7 +23,7 @@ from magic_committer.job import Job
 from magic_committer.options import Options
 from magic_committer.protocol.record import StartedJob, State, TaskCommit, Terms
 from magic_committer.runtime import wiring
-from magic_committer.runtime.components import OwnSets, Runtime
+from magic_committer.runtime.components import Runtime
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.upload import BlockSource, local, sender
 from tests.concrete import BY_NAME, Uploading
@@ -119,8 +119,6 @@ class World:
                 page_keys=page_keys, forgetful_complete=forgetful, clock=lambda: self.scheduler.now,
                 ids=self.new_id,
             )  # fmt: skip
-        shared = OwnSets()  # in half of all worlds tasks are their driver's threads, for its memory
-        self.own_sets: Callable[[], OwnSets] = (lambda: shared) if forgetful else OwnSets
         self.dest = Destination.parse(self.store.bucket) if tree else DEST
         self.watch = Watch(self.store, self.scheduler)
         self.injector = Injector(self.store, self.scheduler, self.watch, chance)
@@ -184,7 +182,7 @@ class World:
     def runtime(self, actor: Actor) -> Runtime:
         return Runtime(
             store=self.store, pool=StrandPool(self.scheduler, actor),
-            clock=ActorClock(self.scheduler, actor), ids=self.new_id, own_sets=self.own_sets(),
+            clock=ActorClock(self.scheduler, actor), ids=self.new_id,
         )  # fmt: skip
 
     def committer(self, actor: Actor, job: StartedJob) -> Uploading:
