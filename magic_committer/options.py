@@ -2,22 +2,19 @@
 `S3Options` how the store is reached. Components (store, pool, clock, progress) are arguments, never
 options.
 
-Unknown keys raise. `Options.from_mapping` accepts Hadoop's keys as aliases. Every number has its
-unit in its name. Secrets are only in `S3Options`. Its ``repr`` and its pickle leave them out, and
-nothing stored holds them: in another process the environment supplies them.
+Every number has its unit in its name. Secrets are only in `S3Options`. Its ``repr`` and its pickle
+leave them out, and nothing stored holds them: in another process the environment supplies them.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any, Literal, TypedDict, TypeVar, get_args
 from urllib.parse import urlsplit
 
 from magic_committer.errors import OptionError, WrongType
-from magic_committer.runtime.threads import THREADS_MAX
 from magic_committer.stores.base import (
     PART_BYTES_MAX,
     PART_BYTES_MIN,
@@ -129,38 +126,6 @@ class Options:
             return fastest()
         return None if self.checksum == "off" else self.checksum
 
-    @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> Options:
-        """Build options from names of this class or from Hadoop's keys. Text is read as Hadoop
-        reads it. Repeatable::
-
-            >>> mc.Options.from_mapping({"fs.s3a.committer.threads": "16"}).commit_threads
-            16
-
-        Args:
-            values: names of fields of this class, or keys of Hadoop, with their values.
-
-        Returns:
-            The options; fields that are not named have their defaults.
-
-        Raises:
-            OptionError: a key is unknown, a value is out of range, or an option is named twice.
-        """
-        known = {f.name for f in fields(cls)}
-        built: dict[str, Any] = {}
-        for key, value in values.items():
-            name, read, wrong, hint = HADOOP_KEYS.get(key, (key, lambda given: given, "", ""))
-            if name not in known:
-                close = ", ".join(sorted(known))
-                raise OptionError(f"unknown option {key!r}", hint=f"Known are: {close}")
-            if name in built:
-                raise OptionError(f"option {name!r} is given twice, once as {key!r}")
-            try:
-                built[name] = read(value)
-            except (KeyError, TypeError, ValueError):
-                raise OptionError(f"{key}: {value!r} {wrong}", hint=hint) from None
-        return cls(**built)
-
 
 def refuse_lost_checksums(
     etag_form: EtagForm, checksum: ChecksumOption, *, hadoop_commits: bool = False
@@ -181,41 +146,6 @@ def refuse_lost_checksums(
             " it, and S3 would refuse to complete the file",
             hint="Leave it out, or take another: Options(checksum='CRC32C')",
         )
-
-
-def _size(value: Any) -> int:
-    """Read a size as Hadoop does: a number with K, M, G, T or P (binary)."""
-    text = str(value).strip().upper()
-    unit = "KMGTP".find(text[-1:]) + 1 if text else 0
-    number = int(text[:-1] if unit else text)
-    return number << 10 * unit
-
-
-def _threads(value: Any) -> int:
-    """Read a thread count as Hadoop does: a negative number means that many for each processor."""
-    number = int(value)
-    return number if number > 0 else min(THREADS_MAX, max(1, -number * (os.cpu_count() or 1)))
-
-
-def _text(value: Any) -> str:
-    return str(value).strip()
-
-
-_BUFFERS = {"disk": "disk", "array": "memory", "bytebuffer": "memory"}
-_THREADS = ("commit_threads", _threads, "is not a number of threads", "")
-HADOOP_KEYS: Mapping[str, tuple[str, Callable[[Any], Any], str, str]] = {
-    "fs.s3a.committer.threads": _THREADS,
-    "fs.s3a.multipart.size": ("block_bytes", _size, "is not a size", "Write 8388608 or 8M"),
-    "fs.s3a.fast.upload.active.blocks": ("parts_in_flight", int, "is not a number", ""),
-    "fs.s3a.fast.upload.buffer": (
-        "buffer", _BUFFERS.__getitem__, f"is none of {', '.join(_BUFFERS)}", ""
-    ),
-    "fs.s3a.buffer.dir": ("buffer_dir", _text, "", ""),
-    "fs.s3a.create.checksum.algorithm": ("checksum", lambda value: _text(value).upper(), "", ""),
-    "mapreduce.manifest.committer.io.threads": _THREADS,
-}  # fmt: skip
-"""For each of Hadoop's keys: our name, how to read the value, and what to say of one that cannot be
-read."""
 
 
 Encryption = Literal["AES256", "aws:kms", "aws:kms:dsse", "SSE-C"]

@@ -95,49 +95,6 @@ def test_how_no_store_can_be_reached_is_refused(given: dict[str, Any], says: str
         mc.S3Options(**given)
 
 
-@pytest.mark.parametrize(
-    ("key", "told", "name", "value"),
-    [
-        ("fs.s3a.committer.threads", " 16 ", "commit_threads", 16),
-        ("mapreduce.manifest.committer.io.threads", 16, "commit_threads", 16),
-        *[("fs.s3a.multipart.size", told, "block_bytes", value) for told, value in (
-            ("8388608", 8388608), (8388608, 8388608), ("8192k", 8388608), (" 64M ", 64 * 1024**2),
-            ("1G", 1024**3))],
-        ("fs.s3a.fast.upload.active.blocks", "8", "parts_in_flight", 8),
-        *[("fs.s3a.fast.upload.buffer", told, "buffer", value) for told, value in (
-            ("disk", "disk"), ("array", "memory"), ("bytebuffer", "memory"))],
-        ("fs.s3a.buffer.dir", " /scratch ", "buffer_dir", "/scratch"),
-        ("fs.s3a.create.checksum.algorithm", "crc32c", "checksum", "CRC32C"),
-        ("buffer_bytes_max", 7, "buffer_bytes_max", 7),
-    ],
-)  # fmt: skip
-def test_hadoops_keys_are_read_as_hadoop_reads_them(
-    key: str, told: Any, name: str, value: Any
-) -> None:
-    """And our own names as they are."""
-    assert getattr(mc.Options.from_mapping({key: told}), name) == value
-
-
-@pytest.mark.parametrize(
-    ("told", "says"),
-    [
-        ({"fs.s3a.multipart.sice": "8M"}, "unknown option 'fs.s3a.multipart.sice'"),
-        ({"blocks": 1}, "unknown option 'blocks'"),
-        ({"commit_threads": 4, "fs.s3a.committer.threads": "4"}, "'commit_threads' is given twice"),
-        ({"fs.s3a.multipart.size": "8 MB"}, "fs.s3a.multipart.size: '8 MB' is not a size"),
-        ({"fs.s3a.multipart.size": ""}, "fs.s3a.multipart.size: '' is not a size"),
-        ({"fs.s3a.multipart.size": "1M"}, "block_bytes=1048576 is not between"),
-        ({"fs.s3a.committer.threads": "many"}, "'many' is not a number of threads"),
-        ({"fs.s3a.fast.upload.active.blocks": None}, "None is not a number"),
-        ({"fs.s3a.fast.upload.buffer": "bytes"}, "'bytes' is none of disk, array, bytebuffer"),
-    ],
-)
-def test_keys_that_cannot_be_read_are_refused(told: dict[str, Any], says: str) -> None:
-    """With the key and the text as they were given."""
-    with pytest.raises(mc.OptionError, match=re.escape(says)):
-        mc.Options.from_mapping(told)
-
-
 class OneByOne(MemoryStore):
     """A store that could take many requests from one thread, but not as it is set up."""
 
@@ -171,12 +128,6 @@ def test_a_directory_accepts_many_requests(conditions: ConditionalWrites, tmp_pa
     """No request of a directory goes by boto3: what is above the pool's threads waits."""
     many = mc.Options(commit_threads=THREADS_MAX + 1, conditional_writes=conditions)
     mc.start(tmp_path.as_uri(), options=many).abort()
-
-
-def test_hadoops_threads_for_each_processor_fit_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``-8`` on 32 processors asks for 256: it is a wish for many, so it gets what there is."""
-    monkeypatch.setattr("os.cpu_count", lambda: 32)
-    assert mc.Options.from_mapping({"fs.s3a.committer.threads": "-8"}).commit_threads == THREADS_MAX
 
 
 def test_another_store_takes_more_requests_than_threads(memory_s3: MemoryStore) -> None:
