@@ -34,7 +34,6 @@ RUNS = (
     f"job abort {T} d --force --dead-after 0 --yes",
     f"promote {T} {T}2 --dry-run", f"promote {T} {T}2 --yes", f"cleanup {T}", f"doctor {T}",
     f"doctor {T} --policy writer", f"lifecycle ensure {T} --days 7 --yes", f"lifecycle show {T}",
-    f"inspect {T}/_SUCCESS --validate", f"inspect {T}/_SUCCESS {T}2/_SUCCESS",
     f"job commit {T} e --yes",
 )  # fmt: skip
 """They print a document of each type but those of files; the last one while no Complete works."""

@@ -94,15 +94,6 @@ def test_a_path_that_fails_does_not_stop_the_next(
     assert "logs" in told.out
 
 
-def test_several_files_are_a_line_each(command: Command, account: dict[str, MemoryStore]) -> None:
-    """Whether each is valid; one that is not there is told, and the rest checked."""
-    record = "s3://lake/t/__magic_job-job-lake/_job.json"
-    missing = "s3://lake/t/__magic_job-job-lake/x.pending"
-    told = command("inspect", missing, record, "--json")
-    assert (told.code, missing in told.err) == (exits.BAD_STATE, True)
-    assert [(row["file"], row["valid"]) for row in told.json()["rows"]] == [(record, True)]
-
-
 def test_common_options_may_stand_before_the_command(
     command: Command, memory_s3: MemoryStore
 ) -> None:

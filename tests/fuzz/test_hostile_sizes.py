@@ -15,7 +15,6 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
-from magic_committer.cli.inspecting import kind_by_content
 from magic_committer.commit import sets as loading
 from magic_committer.commit.sets import (
     LOADING_BYTES_MAX,
@@ -96,12 +95,6 @@ def test_what_is_read_takes_18_times_its_size_at_most() -> None:
     grown, met = growth(data, IMPORTS, READ)
     assert met == "0"
     assert grown < 18 * len(data), f"{grown / len(data):.1f} times"
-
-
-def test_the_inspector_counts_before_it_parses() -> None:
-    """A file whose kind its content tells is held to the same limit."""
-    with pytest.raises(FormatError, match="values in"):
-        kind_by_content(crowded(b"[],", 300_000), "x")
 
 
 def test_so_many_values_are_read_and_one_more_is_not() -> None:
