@@ -39,7 +39,6 @@ STORE_WORDS = {
     "conditional_delete": "keeps DELETE If-Match",
     "second_complete": "answers a second Complete",
     "uploads_by_prefix": "lists uploads by prefix",
-    "uploads_paged": "lists uploads past 1,000",
     "metadata_kept": "gives user metadata back",
     "true_complete": "refuses a Complete after an abort",
 }
@@ -56,10 +55,7 @@ ANSWERS: dict[object, str] = {True: "yes", False: "no"}
     "--role", type=click.Choice(ROLES), default="committer", show_default=True,
     help="Whose permissions decide the exit code.",
 )  # fmt: skip
-@click.option("--paging", is_flag=True, help="Also list 1,001 uploads: 2,000 requests more.")
-def doctor(
-    shell: Shell, path: Destination, policy_for: Role | None, role: Role, paging: bool
-) -> int:
+def doctor(shell: Shell, path: Destination, policy_for: Role | None, role: Role) -> int:
     """Try what a job may and can do under PATH, and say what is promised there.
 
     Some 80 requests in a job's directory of its own; nothing is left behind. Exit code 0: all that
@@ -73,7 +69,7 @@ def doctor(
         else:
             shell.output.document("policy", {"role": policy_for, "dest": path.url, "policy": made})
         return exits.OK
-    found = api.doctor(path.url, paging=paging, s3=shell.s3)
+    found = api.doctor(path.url, s3=shell.s3)
     names = ("dest", "store", "transport", "problem")
     by = f", by {found.transport}" if found.transport else ""
     shell.output.rows(

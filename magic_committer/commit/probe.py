@@ -56,7 +56,6 @@ from magic_committer.runtime.components import Clock, Runtime, again
 from magic_committer.runtime.threads import Outcome, cleaning_up
 from magic_committer.stores.base import (
     KEY_BYTES_MAX,
-    PAGE_KEYS_MAX,
     Attributes,
     Part,
     UploadInfo,
@@ -108,7 +107,6 @@ class Capabilities:
             again; ``"forgetful"``: 404; ``"other"``: another error.
         uploads_by_prefix: a listing by prefix shows the open uploads with this prefix, and no
             others.
-        uploads_paged: a listing shows more than 1,000 of them too, each once.
         metadata_kept: user metadata comes back as it was sent, for a PUT and for an upload. The
             names are compared as S3 gives them, in lower case; the adapter does this.
         true_complete: a Complete of an aborted upload is refused if there is an object at the key.
@@ -123,7 +121,6 @@ class Capabilities:
     conditional_delete: bool | None = None
     second_complete: Literal["idempotent", "forgetful", "other"] | None = None
     uploads_by_prefix: bool | None = None
-    uploads_paged: bool | None = None
     metadata_kept: bool | None = None
     true_complete: bool | None = None
     notes: Mapping[str, str] = field(default_factory=dict, compare=False)
@@ -209,16 +206,13 @@ def need(runtime: Runtime, paths: JobPaths, seen: register.Seen, wants: Collecti
     return late
 
 
-def probe_all(
-    runtime: Runtime, prefix: str, *, paging: bool = False, listing: bool = True
-) -> Capabilities:
+def probe_all(runtime: Runtime, prefix: str, *, listing: bool = True) -> Capabilities:
     """Ask everything, whatever is known already: 55 requests. Repeatable.
 
     All of it happens in ``<prefix>__magic_job-<drawn id>/``. Readers do not see it. If this process
-    is killed, cleanup treats it as litter of a job without a record. ``paging``: ask for
-    ``uploads_paged`` too, with 1,001 uploads: 2,000 more requests. Without ``listing`` no upload
-    is listed, which may be forbidden. If the store did not answer clearly,
-    nothing is left behind."""
+    is killed, cleanup treats it as litter of a job without a record. Without ``listing`` no upload
+    is listed, which may be forbidden. If the store did not answer clearly, nothing is left
+    behind."""
     if prefix and not prefix.endswith("/"):
         raise ValueError(f"{prefix!r} is no directory: it lacks its closing slash")
     uuid = runtime.ids()
@@ -227,7 +221,7 @@ def probe_all(
     for name, ask in _QUESTIONS.items():
         if name == "etag_quoting" and not found["swap"].value:
             continue  # a store that ignores conditions accepts every form
-        if name.startswith("uploads_") and not (listing and (paging or name != "uploads_paged")):
+        if name == "uploads_by_prefix" and not listing:
             continue
         with Scratch(runtime, directory, uuid) as scratch:
             found[name] = ask(scratch)
@@ -502,21 +496,6 @@ def _uploads_by_prefix(scratch: Scratch) -> _Finding:
     return _Finding(False, "does not list an upload that was created a moment ago")
 
 
-def _uploads_paged(scratch: Scratch) -> _Finding:
-    # Two uploads for each key but the first: the first page ends between two uploads of one key.
-    names = [f"{(n + 1) // 2:04}" for n in range(PAGE_KEYS_MAX + 1)]
-    with closing(scratch.each(scratch.create, names)) as outcomes:
-        made = [outcome.unwrap() for outcome in outcomes]
-    listed = _listed(scratch, "")
-    if isinstance(listed, _Finding):
-        return listed
-    if missing := len(set(made) - set(listed)):
-        return _Finding(False, f"leaves out {missing} of {len(made)} uploads")
-    if any(times > 1 for times in listed.values()):
-        return _Finding(False, "lists uploads twice")
-    return _Finding(True)
-
-
 def _listed(scratch: Scratch, below: str) -> Counter[str] | _Finding:
     """How often each upload is listed; or that uploads cannot be listed."""
     try:
@@ -533,7 +512,6 @@ _QUESTIONS: Mapping[str, Callable[[Scratch], _Finding]] = {
     "conditional_delete": _conditional_delete,
     "second_complete": _second_complete,
     "uploads_by_prefix": _uploads_by_prefix,
-    "uploads_paged": _uploads_paged,
     "metadata_kept": _metadata_kept,
     "true_complete": _true_complete,
 }

@@ -453,9 +453,7 @@ def cleanup(
 
 
 @patient()
-def doctor(
-    dest: str, *, paging: bool = False, s3: S3Options | None = None, **place: Unpack[S3Place]
-) -> Diagnosis:
+def doctor(dest: str, *, s3: S3Options | None = None, **place: Unpack[S3Place]) -> Diagnosis:
     """Try what a job may and can do under a destination, and say what is promised there. Some 80
     requests in a job's directory of its own, which is deleted again. Repeatable::
 
@@ -465,7 +463,6 @@ def doctor(
 
     Args:
         dest: ``s3://bucket/prefix``, as for `start`.
-        paging: True: also list 1,001 uploads, 2,000 requests more. False by default.
         s3, place: the connection to the store, as for `start`.
 
     Returns:
@@ -481,7 +478,7 @@ def doctor(
     with suppress(NotSupported):
         settings = wiring.bucket_settings(destination.bucket, way)
     runtime = wiring.runtime_for(destination.bucket, way, no_progress)
-    return diagnose(runtime, destination, settings, paging=paging)
+    return diagnose(runtime, destination, settings)
 
 
 def policy(dest: str, role: Role) -> dict[str, Any]:

@@ -264,11 +264,10 @@ def _killed(can: Capabilities, denied: Set[str]) -> Told:
         return False, f"does not work: {_wants({LIST_UPLOADS})}; {stay}"
     if can.uploads_by_prefix is None:
         return None, f"was not found out; where they are not listed {stay}"
-    for name, all_of in (("uploads_by_prefix", ""), ("uploads_paged", " past 1,000")):
-        if getattr(can, name) is False:
-            how = can.notes.get(name, "does not list them")
-            return False, f"does not work{all_of}: the store {how}; {stay}"
-    return True, f"works{'' if can.uploads_paged else '; past 1,000 was not asked (--paging)'}"
+    if not can.uploads_by_prefix:
+        how = can.notes.get("uploads_by_prefix", "does not list them")
+        return False, f"does not work: the store {how}; {stay}"
+    return True, "works"
 
 
 # Finding out by trying ----------------------------------------------------------------------------
@@ -360,16 +359,11 @@ def lacks(found: Diagnosis, role: Role, answer: Answer) -> bool:
 
 
 def diagnose(
-    runtime: Runtime,
-    dest: Destination,
-    settings: BucketSettings | None = None,
-    *,
-    paging: bool = False,
+    runtime: Runtime, dest: Destination, settings: BucketSettings | None = None
 ) -> Diagnosis:
     """Find out what works under a destination. Some 80 requests. Repeatable. ``settings``: of the
-    bucket, to ask whether its lifecycle may be read. ``paging``: ask too whether more than 1,000
-    uploads are listed: 2,000 more requests. Raises what ends all: no such bucket, no credentials or
-    wrong ones, no store."""
+    bucket, to ask whether its lifecycle may be read. Raises what ends all: no such bucket, no
+    credentials or wrong ones, no store."""
     with _Trial(runtime, dest) as trial:
         found = {one.action: one for one in trial.ask()}
         found[LIFECYCLE] = trial.ask_lifecycle(settings)
@@ -381,7 +375,7 @@ def diagnose(
     else:
         listing = found[LIST_UPLOADS].answer not in ("denied", "unanswered")
         try:
-            can = probe_all(runtime, dest.prefix, paging=paging, listing=listing)
+            can = probe_all(runtime, dest.prefix, listing=listing)
         except StoreError as error:
             problem = str(error)
     denied = {one.action for one in asked if one.answer == "denied" and "committer" in one.roles}

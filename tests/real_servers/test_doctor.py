@@ -15,7 +15,7 @@ from tests.real_servers.server import Server, command_line, outside
 
 PUT, RIGHT, COMPLETE = "PUT conditions", "right `If-Match`", "Complete `If-None-Match`"
 DELETE, SECOND = "DELETE `If-Match`", "second Complete"
-PREFIX, PAGED = "uploads by prefix", "past 1,000"
+PREFIX = "uploads by prefix"
 
 
 def row_of_docs(store: str) -> dict[str, str]:
@@ -48,7 +48,6 @@ def as_docs_say(found: dict[str, Any]) -> dict[str, str]:
         DELETE: kept("conditional_delete"),
         SECOND: seconds.get(found["second_complete"][0], found["second_complete"][1]),
         PREFIX: "yes" if found["uploads_by_prefix"][0] == "yes" else "whole keys only",
-        PAGED: found["uploads_paged"][0],
     }
 
 
@@ -56,7 +55,7 @@ def as_docs_say(found: dict[str, Any]) -> dict[str, str]:
 def test_doctor_finds_what_the_docs_say(server: Server, bucket: str, store: S3Store) -> None:
     """Each answer is the one of docs/stores.md, and nothing is left behind."""
     store.put("t/data.csv", b"1")
-    words = ("doctor", f"s3://{bucket}/t", "--paging", "--format", "json")
+    words = ("doctor", f"s3://{bucket}/t", "--format", "json")
     ran = command_line(server.url, *words)
     assert ran.returncode == 0, ran.stderr
     rows = json.loads(ran.stdout)["rows"]

@@ -56,7 +56,7 @@ class Server(MemoryStore):
     """A second Complete's error."""
     listing = ""
     """``"keys"``: uploads are listed by whole keys only; ``"all"``: whatever the prefix;
-    ``"none"``: there is no such call; ``"page"``: the first page only."""
+    ``"none"``: there is no such call."""
     believes = False
     """A Complete of an upload that is not open is answered with 200 if there is any object at its
     key (versitygw)."""
@@ -134,9 +134,6 @@ class Server(MemoryStore):
         if self.listing == "none":
             raise NotSupported("list_uploads: no such call", status=501, code="NotImplemented")
         pages = super().list_uploads("" if self.listing == "all" else prefix)
-        if self.listing == "page":
-            yield next(pages)
-            return
         for page in pages:
             whole = tuple(u for u in page.uploads if u.key == prefix)
             yield UploadPage(whole, page.seen_at) if self.listing == "keys" else page
@@ -275,14 +272,6 @@ def test_scratch_is_hidden_from_readers_and_marked_as_the_jobs() -> None:
     probe.probe_all(runtime_of(store), "t/")
     assert len(uuids) == 1
     assert None not in uuids
-
-
-@pytest.mark.parametrize(("listing", "expected"), [("", True), ("page", False), ("none", False)])
-def test_paging_is_asked_when_wanted(listing: str, expected: bool) -> None:
-    """1,001 uploads show whether the second page comes; all of them are aborted."""
-    store = Server(listing=listing)
-    assert probe.probe_all(runtime_of(store), "t/", paging=True).uploads_paged is expected
-    assert store.open_uploads() == ()
 
 
 # What a job needs -----------------------------------------------------------------------------
