@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
@@ -53,21 +52,9 @@ def again(clock: Clock, times: int, pause: float) -> Iterator[int]:
         yield number
 
 
-_IDS_AT_ONCE = 64
-_drawn: deque[str] = deque()
-"""Random digits in advance. One call of the system gives many; a forked child draws its own."""
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_drawn.clear)
-
-
 def new_id() -> str:
     """Draw the 32 lower-case hexadecimal digits of a random UUID."""
-    try:
-        random = _drawn.popleft()
-    except IndexError:
-        digits = os.urandom(16 * _IDS_AT_ONCE).hex()
-        _drawn.extend(digits[at : at + 32] for at in range(32, len(digits), 32))
-        random = digits[:32]
+    random = os.urandom(16).hex()
     return f"{random[:12]}4{random[13:16]}{'89ab'[int(random[16], 16) % 4]}{random[17:]}"
 
 
