@@ -50,7 +50,7 @@ File = Pending | PendingSet | SuccessData | Plan | JobRecord | Sign | Ledger
 
 
 class _Form(NamedTuple):
-    """How a kind is read, how large it may be, and the names that tell it."""
+    """How a kind is read, how large it may be, and the names of its files."""
 
     decode: Callable[[bytes, str], File]
     bytes_max: int
@@ -82,8 +82,8 @@ _FORMS: Mapping[FileKind, _Form] = {
 def inspect(shell: Shell, file: str) -> None:
     """Print a .pending, .pendingset, _SUCCESS, _plan-….json, _job.json or _alive.json.
 
-    FILE is a local file, an s3:// or file:// URL; its name tells what it is. One that our readers
-    do not accept wholly ends with exit code 46, the field and the reason.
+    FILE is a local file, an s3:// or file:// URL, by the name that a committer gave it. One that
+    our readers do not accept wholly ends with exit code 46, the field and the reason.
     """
     name = os.fspath(local_path(file)) if scheme_of(file) == "file" else file
     named = PurePosixPath(name)
