@@ -165,7 +165,7 @@ def test_the_reference_has_all_that_is_public() -> None:
         if isinstance(value, type) and issubclass(value, Exception)
     }
     faces = (
-        "write_dataframe write_partitions register MagicDatasink write_datasink"
+        "write_dataframe write_partitions register session MagicDatasink write_datasink"
         " write_delayed to_parquet MemoryStore PatientClock Request memory_s3 memory_store"
     )
     public = {*vars(magic_committer)["__all__"], *errors, *faces.split()}
