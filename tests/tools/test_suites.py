@@ -89,8 +89,9 @@ def test_two_suites_run_at_once(
 def test_ctrl_c_ends_both(of_scripts: Callable[[str], None], tmp_path: Path) -> None:
     """Each suite hears of it, and is waited for."""
     of_scripts(
-        f"trap 'touch {tmp_path}/$name; exit 1' TERM\n"
-        "sleep 1; [ $name = one ] && kill -INT $PPID; while sleep 0.1; do :; done"
+        f"cd {tmp_path}; trap 'touch $name; exit 1' TERM; touch $name-began\n"
+        "while [ ! -e one-began ] || [ ! -e two-began ]; do sleep 0.1; done\n"
+        "sleep 0.5; [ $name = one ] && kill -INT $PPID; while sleep 0.1; do :; done"
     )
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may ignore it
     try:
@@ -99,6 +100,7 @@ def test_ctrl_c_ends_both(of_scripts: Callable[[str], None], tmp_path: Path) -> 
     finally:
         signal.signal(signal.SIGINT, handler)
     assert (tmp_path / "one").exists()
+    assert (tmp_path / "two").exists()
 
 
 def test_the_caps_fit_into_their_time() -> None:
