@@ -127,7 +127,9 @@ def test_two_drivers_of_one_job_one_or_both_killed(field: Field) -> None:
     """I2, I5: two processes commit one job at once, and one or both are killed: the other, or who
     recovers, ends it as one would have."""
     kills, whole = 0, LARGE.files + LARGE.tasks
-    for number in range(KILLS_MIN):
+    for number in range(TRIES_MAX):
+        if min(number, kills) >= KILLS_MIN:  # where one is slow, the other may have done all
+            break
         job = field.job()
         handle = mc.start(field.dest(job), s3=field.way.s3())
         jobs.write_tasks(handle, job)

@@ -27,6 +27,7 @@ from tests.concrete import upload_of
 from tests.promises.hands import (
     DEST,
     At,
+    StillClock,
     control,
     dies_at,
     failing,
@@ -52,7 +53,7 @@ BLOCK = bytes(PART_BYTES_MIN)
 
 def test_a_long_file_reads_the_fence_while_it_is_written() -> None:
     """A Create that is not covered for a second is covered at the next block."""
-    clock = PatientClock()
+    clock = StillClock()
     with memory_store(clock=clock) as s3:
         job = mc.start(DEST, options=SMALL)
         s3.requests.clear()  # the proof of the store
@@ -290,7 +291,7 @@ class Fenced:
 
     def __init__(self, s3: MemoryStore) -> None:
         self.s3 = s3
-        self.runtime = Runtime(s3, pool=ThreadPool(0), clock=PatientClock())
+        self.runtime = Runtime(s3, pool=ThreadPool(0), clock=StillClock())
         paths = JobPaths(Destination.parse(DEST), "j")
         record = first_record("j")
         seen, _ = register.create(self.runtime, paths.record, record)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
@@ -15,7 +16,7 @@ import tenacity
 import magic_committer as mc
 from magic_committer.engines import items as engine_items
 from magic_committer.stores.memory import MemoryStore
-from tests.promises.hands import DEST, raises, raising, remains, visible
+from tests.promises.hands import DEST, raises, raising, remains, until, visible
 
 AT_ONCE = tenacity.Retrying(wait=tenacity.wait_none(), stop=tenacity.stop_never)
 Run = Callable[..., mc.RunReport[Any]]
@@ -268,12 +269,16 @@ def test_ctrl_c_ends_it(s3: MemoryStore, run: Run) -> None:
         begun.append(number)
         with task.open(f"{number}.txt") as file:
             file.write(b"x")
-            if len(begun) == 2:
-                threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
             goes_on.wait(300)
+
+    def press() -> None:
+        until(lambda: (len(begun), len(executor.given)) == (2, 64))
+        time.sleep(0.2)  # it waits for them
+        signal.pthread_kill(main, signal.SIGINT)
 
     main = threading.main_thread().ident or 0
     executor = Remembering(2)
+    threading.Thread(target=press).start()
     try:
         told = raises(KeyboardInterrupt, run, write, range(100), executor=executor)
         assert not goes_on.is_set()

@@ -17,7 +17,7 @@ ODD_NAMES = (
 )  # fmt: skip
 """Each is an element, or more, of a legal key."""
 ODD_DESTINATIONS = ("a b", "a+b", "p=a%2Fb", "é", "a'b", "a?b#c")
-DECIDED_SECONDS_MAX = 3.0
+DECIDED_SECONDS_MAX = 6.0
 """How long a driver tries to complete a file that a server refuses."""
 
 

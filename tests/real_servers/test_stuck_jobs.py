@@ -35,7 +35,7 @@ IN_THE_WAY = pytest.mark.parametrize(("there", "name"), [("f", "f/x"), ("f/x", "
 def stuck(store: SeenStore, there: str, name: str) -> mc.CommitIncomplete:
     """The error of a decided job that an object keeps from completing one of its two files."""
     store.put(f"t/{there}", b"there")
-    job = mc.start(store.dest, s3=replace(store.s3, decided_seconds_max=3.0))
+    job = mc.start(store.dest, s3=replace(store.s3, decided_seconds_max=6.0))
     with job.task("1") as task:
         for one in (name, "other.csv"):
             with task.open(one, unique=False) as f:
