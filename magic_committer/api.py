@@ -218,13 +218,14 @@ class Writing(FileCalls):
 class OneFile(PlainFile):
     """The file of `open`: a job of its own, which a clean ``close`` commits, and which an exception
     aborts. Wrappers and ``finally`` close their file after an exception: a ``close`` while an
-    exception passes aborts too, with a warning in the log. A dropped file is given up."""
+    exception passes aborts too, with a warning in the log. A dropped file is given up, also in a
+    wrapper of `io`."""
 
     def __init__(
         self, writing: Writing, name: str, compressor: Compressor | None, attributes: Attributes
     ) -> None:
         self._compressor = compressor
-        self._half = False
+        self._half = self._wrapper_dropped = False
         self._passing = sys.exception()
         self._writing = writing.__enter__()
         try:
@@ -263,7 +264,8 @@ class OneFile(PlainFile):
     def close(self) -> None:
         """Publish the file. Does nothing if it is closed already. Raises UploadFailed, again at
         each call: the file could not be stored, and is not published. Otherwise as `Job.commit`."""
-        if not self._is_open():
+        dropped, self._wrapper_dropped = self._wrapper_dropped, False
+        if not self._is_open() or dropped:
             return
         passing = sys.exception()
         if passing is not None and passing is not self._passing:
@@ -282,6 +284,10 @@ class OneFile(PlainFile):
             self._writing.__exit__(type(error), error, None)  # nothing, if it is what has raised
             raise
         self._state = FileState.PENDING
+
+    def _dealloc_warn(self, wrapper: object) -> None:
+        """Hear that a wrapper of `io` is dropped: the close that it sends next ends nothing."""
+        self._wrapper_dropped = True
 
     def abort(self) -> None:
         """Give the file up: nothing of it becomes visible. Repeatable; does nothing after a

@@ -175,17 +175,32 @@ def _in_a_block() -> Iterator[None]:
         yield
 
 
-def _one_file() -> Any:
-    file = mc.open(URL, "wb")
+def _one_file(wrap: Callable[[Any], Any] = lambda file: file) -> Any:
+    file = wrap(mc.open(URL, "wb"))
     file.write(b"1")
     return file
 
 
+def _wrapped() -> Any:
+    return _one_file(io.BufferedWriter)
+
+
+def _text_in_a_wrapper() -> Any:
+    text = io.TextIOWrapper(io.BufferedWriter(mc.open(URL, "wb")))
+    text.write("1")
+    return text
+
+
 @pytest.mark.parametrize("cycle", [False, True])
-@pytest.mark.parametrize("make", [_one_file, _in_a_block])
+@pytest.mark.parametrize("make", [_one_file, _wrapped, _text_in_a_wrapper, _in_a_block])
 @pytest.mark.filterwarnings("ignore:.*was dropped:ResourceWarning")
 def test_what_is_dropped_is_given_up(s3: MemoryStore, make: Callable[[], Any], cycle: bool) -> None:
-    """Its job is aborted, and the record goes; also where only the collector finds it."""
+    """Its job is aborted, and the record goes; also where only the collector finds it. A wrapper
+    that is dropped does not end a file that its caller has."""
+    with mc.open(f"{DEST}/kept.csv", "wb") as file:
+        io.TextIOWrapper(file).write("1")
+    assert visible(s3) == {"t/kept.csv": b"1"}
+    s3.delete_object("t/kept.csv")
     held: list[Any] = [make()]
     if make is _in_a_block:
         next(held[0])
