@@ -10,6 +10,7 @@ import logging
 import lzma
 import pickle
 import sys
+import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -118,6 +119,18 @@ def test_compression_is_as_it_is_said(s3: MemoryStore, monkeypatch: pytest.Monke
     assert gzip.decompress(seen["t/a"]) == gzip.decompress(seen["t/b"]) == b"1"
     assert seen["t/c.gz"] == seen["t/d.gz"] == b"1"
     raises(mc.OptionError, mc.open, URL, "wb", compression="lz4", match="'lz4' is none of")
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_one_file_says_how_much_was_written(s3: MemoryStore, suffix: str) -> None:
+    """`tarfile` asks. Before compression, as every compressing file of Python says."""
+    with mc.open(f"{URL}{suffix}", "wb") as file, tarfile.open(fileobj=file, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo("a"))
+        tar.addfile(tarfile.TarInfo("b"))
+        assert file.tell() == 2 * tarfile.BLOCKSIZE
+    [stored] = visible(s3).values()
+    with tarfile.open(fileobj=io.BytesIO(stored)) as tar:
+        assert tar.getnames() == ["a", "b"]
 
 
 def _raises(wrap: Callable[[Any], Any]) -> None:
