@@ -228,14 +228,15 @@ class OneFile(PlainFile):
         self._half = self._wrapper_dropped = False
         self._compressed = 0  # bytes before their compression
         self._passing = sys.exception()
-        self._writing = writing.__enter__()
+        self._writing = writing
         try:
+            writing.__enter__()
             writing._leave_urls()  # a `magic://` URL means a block of the caller's
             self._file = writing.open(name, attributes=attributes)
+            super().__init__(self._file.name)  # from here on the finalizer gives it up
         except BaseException as error:
             writing.__exit__(type(error), error, None)
             raise
-        super().__init__(self._file.name)
 
     def __repr__(self) -> str:
         return f"<OneFile {self._file!r}>"

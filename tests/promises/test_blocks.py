@@ -16,11 +16,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 
 import magic_committer as mc
+from magic_committer.api import OneFile
 from magic_committer.errors import NotSupported, Unanswered
 from magic_committer.job import give_up
 from magic_committer.options import ConditionalWrites
@@ -221,6 +223,36 @@ def test_what_is_dropped_is_given_up(s3: MemoryStore, make: Callable[[], Any], c
         held.append(held)
     assert control(s3) != []
     del held
+    gc.collect()
+    until = time.monotonic() + 10
+    while s3.keys() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert remains(s3) == ({}, [], [])
+
+
+@pytest.mark.parametrize("line", range(1, 11))
+@pytest.mark.filterwarnings("ignore:.*was dropped:ResourceWarning")
+def test_an_interruption_while_one_file_is_opened_leaves_nothing(
+    s3: MemoryStore, line: int
+) -> None:
+    """Whichever line of its own it hits."""
+    lines = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal lines
+        if frame.f_code is not OneFile.__init__.__code__:
+            return None
+        lines += event == "line"
+        if lines == line:
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        raises(KeyboardInterrupt, mc.open, URL, "wb")
+    finally:
+        sys.settrace(before)
     gc.collect()
     until = time.monotonic() + 10
     while s3.keys() and time.monotonic() < until:
