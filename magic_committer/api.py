@@ -218,22 +218,25 @@ class Writing(FileCalls):
 class OneFile(PlainFile):
     """The file of `open`: a job of its own, which a clean ``close`` commits, and which an exception
     aborts. Wrappers and ``finally`` close their file after an exception: a ``close`` while an
-    exception passes aborts too, with a warning in the log. A dropped file is given up."""
+    exception passes aborts too, with a warning in the log. A dropped file is given up, also in a
+    wrapper of `io`."""
 
     def __init__(
         self, writing: Writing, name: str, compressor: Compressor | None, attributes: Attributes
     ) -> None:
         self._compressor = compressor
-        self._half = False
+        self._half = self._wrapper_dropped = False
+        self._compressed = 0  # bytes before their compression
         self._passing = sys.exception()
-        self._writing = writing.__enter__()
+        self._writing = writing
         try:
+            writing.__enter__()
             writing._leave_urls()  # a `magic://` URL means a block of the caller's
             self._file = writing.open(name, attributes=attributes)
+            super().__init__(self._file.name)  # from here on the finalizer gives it up
         except BaseException as error:
             writing.__exit__(type(error), error, None)
             raise
-        super().__init__(self._file.name)
 
     def __repr__(self) -> str:
         return f"<OneFile {self._file!r}>"
@@ -250,7 +253,13 @@ class OneFile(PlainFile):
         self._begin_half()
         self._file.write(self._compressor.compress(view))
         self._half = False
+        self._compressed += len(view)
         return len(view)
+
+    def tell(self) -> int:
+        """How many bytes were written, before any compression. ValueError if it is closed."""
+        written = self._file.tell()
+        return written if self._compressor is None else self._compressed
 
     def _begin_half(self) -> None:
         """Begin what an exception or another thread must not come between: the compressor has
@@ -263,7 +272,8 @@ class OneFile(PlainFile):
     def close(self) -> None:
         """Publish the file. Does nothing if it is closed already. Raises UploadFailed, again at
         each call: the file could not be stored, and is not published. Otherwise as `Job.commit`."""
-        if not self._is_open():
+        dropped, self._wrapper_dropped = self._wrapper_dropped, False
+        if not self._is_open() or dropped:
             return
         passing = sys.exception()
         if passing is not None and passing is not self._passing:
@@ -282,6 +292,10 @@ class OneFile(PlainFile):
             self._writing.__exit__(type(error), error, None)  # nothing, if it is what has raised
             raise
         self._state = FileState.PENDING
+
+    def _dealloc_warn(self, wrapper: object) -> None:
+        """Hear that a wrapper of `io` is dropped: the close that it sends next ends nothing."""
+        self._wrapper_dropped = True
 
     def abort(self) -> None:
         """Give the file up: nothing of it becomes visible. Repeatable; does nothing after a

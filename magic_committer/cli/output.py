@@ -22,6 +22,7 @@ take for a formula begins with ``'``.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import shutil
@@ -239,7 +240,10 @@ class Output:
             table.add_column(title, justify=side, no_wrap=not column.prose)
         for row in zip(*(cells for _, cells in filled), strict=True):
             table.add_row(*map(Text, row))
-        console = Console(file=self.stream, width=self._width(), markup=False, highlight=False)
+        console = Console(
+            file=io.StringIO(), force_terminal=self.stream.isatty() or None, width=self._width(),
+            markup=False, highlight=False,
+        )  # fmt: skip
         with console.capture() as capture:
             console.print(table)
         wide = console.options.update(max_width=PIPE_COLUMNS)

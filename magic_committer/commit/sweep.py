@@ -22,7 +22,7 @@ the plan of a committed job names looks at each upload first.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Set
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
@@ -119,7 +119,10 @@ def sweep(
         found = run.control_objects()
         known = {i.key for i in found if same_etag(accepted.get(i.key, ""), i.etag)}
         named = run.named_uploads(found, known)
-        first = run.mine(listed)  # whole before the first abort: what names a page's end may go
+        names = {one.name for one in named}
+        first = run.mine(
+            listed, names
+        )  # whole before the first abort: what names a page's end may go
     if not waits:
         run.abort_all(named)
     run.abort_listed(first)
@@ -248,19 +251,23 @@ class _Sweep:
             ):
                 return  # everything in the listing has ended
 
-    def mine(self, pages: Iterable[UploadPage]) -> list[UploadInfo] | StoreError:
-        """The job's uploads in a listing, or why it failed."""
+    def mine(
+        self, pages: Iterable[UploadPage], named: Container[str] = ()
+    ) -> list[UploadInfo] | StoreError:
+        """The uploads in a listing that carry the job's UUID, or why it failed. Those without one
+        are counted, but for the ``named``."""
         mine: list[UploadInfo] = []
         unattributed = 0
         try:
             for upload in (one for page in pages for one in page.uploads):
-                if self.spared(upload_name(upload.key, upload.upload_id)):
+                name = upload_name(upload.key, upload.upload_id)
+                if self.spared(name):
                     continue
                 uuid = owner_of(upload.key, upload.upload_id)
                 if uuid == self.job.uuid:
                     mine.append(upload)
                     continue
-                unattributed += uuid is None
+                unattributed += uuid is None and name not in named
         except StoreError as error:
             return error
         self.swept.unattributed = unattributed

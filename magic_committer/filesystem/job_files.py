@@ -432,15 +432,20 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
     def cp_file(self, path1: Any, path2: Any, **kwargs: Any) -> None:
         """Write a second file with the bytes of another. Raises NotYetAnObject."""
         source, target = self._relative(path1), self._relative(path2)
-        if kwargs.get("rename") and not self.isdir(source):
-            file = self._sink.shelf.get(source)
-            if file is None or self._sink.waiting is None:
-                raise self._missing(source)
-            if source != target:
-                self._make_way(target)
-                self._sink.rename(file, target, unique=self._unique)
-        elif source != target:
+        if source == target:
+            return
+        if not kwargs.get("rename") or self.isdir(source):
             copy_file(self, source, target)
+            return
+        file = self._sink.shelf.get(source)
+        if file is None:
+            raise self._missing(source)
+        if self._sink.waiting is None:
+            copy_file(self, source, target)
+            self._discard(file)
+        else:
+            self._make_way(target)
+            self._sink.rename(file, target, unique=self._unique)
 
     def mv(
         self,
@@ -456,20 +461,17 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
         an upload is fixed when it begins). And what `rm` raises."""
         if self._relative(path1) == self._relative(path2):
             return
-        names = self._own(path1, recursive, maxdepth)
+        names, shelf = self._own(path1, recursive, maxdepth), self._sink.shelf
         for name in names:
-            file = self._sink.shelf.get(name)
+            file = shelf.get(name)
             if file is not None and (self._sink.waiting is None or file.is_open):
                 self._bytes_of(file, "renamed")
-        if self._sink.waiting is None:
-            super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **kwargs)
-            return
         self.copy(
             path1, path2, recursive=recursive, maxdepth=maxdepth, on_error="raise", rename=True
         )
         for name in sorted(names, reverse=True):
-            if name and self._sink.shelf.is_directory(name):
-                self.rmdir(name)
+            if name and shelf.is_directory(name) and not self._children(name):
+                shelf.remove_directory(name)
 
 
 def _of_file(file: ShelvedFile) -> Info:

@@ -202,6 +202,7 @@ def test_a_reader_that_has_enough_is_told_nothing() -> None:
         ("put --json", "", exits.OK, r".\u00e9\ud83d\ude00"),
         ("put", "", exits.OK, r".\xe9\U0001f600"),
         ("cleanup", "<&- >&- 2>&-", exits.OK, ""),
+        ("cleanup", ">/dev/full", exits.OK, "its report could not be printed: No space left"),
         ("job list", ">/dev/full", exits.FAILED, "the results could not be printed: No space left"),
     ],
 )

@@ -10,15 +10,18 @@ import logging
 import lzma
 import pickle
 import sys
+import tarfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 
 import magic_committer as mc
+from magic_committer.api import OneFile
 from magic_committer.errors import NotSupported, Unanswered
 from magic_committer.job import give_up
 from magic_committer.options import ConditionalWrites
@@ -120,6 +123,18 @@ def test_compression_is_as_it_is_said(s3: MemoryStore, monkeypatch: pytest.Monke
     raises(mc.OptionError, mc.open, URL, "wb", compression="lz4", match="'lz4' is none of")
 
 
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_one_file_says_how_much_was_written(s3: MemoryStore, suffix: str) -> None:
+    """`tarfile` asks. Before compression, as every compressing file of Python says."""
+    with mc.open(f"{URL}{suffix}", "wb") as file, tarfile.open(fileobj=file, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo("a"))
+        tar.addfile(tarfile.TarInfo("b"))
+        assert file.tell() == 2 * tarfile.BLOCKSIZE
+    [stored] = visible(s3).values()
+    with tarfile.open(fileobj=io.BytesIO(stored)) as tar:
+        assert tar.getnames() == ["a", "b"]
+
+
 def _raises(wrap: Callable[[Any], Any]) -> None:
     with wrap(mc.open(URL, "wb")) as file:
         file.write(b"half of it")
@@ -175,17 +190,32 @@ def _in_a_block() -> Iterator[None]:
         yield
 
 
-def _one_file() -> Any:
-    file = mc.open(URL, "wb")
+def _one_file(wrap: Callable[[Any], Any] = lambda file: file) -> Any:
+    file = wrap(mc.open(URL, "wb"))
     file.write(b"1")
     return file
 
 
+def _wrapped() -> Any:
+    return _one_file(io.BufferedWriter)
+
+
+def _text_in_a_wrapper() -> Any:
+    text = io.TextIOWrapper(io.BufferedWriter(mc.open(URL, "wb")))
+    text.write("1")
+    return text
+
+
 @pytest.mark.parametrize("cycle", [False, True])
-@pytest.mark.parametrize("make", [_one_file, _in_a_block])
+@pytest.mark.parametrize("make", [_one_file, _wrapped, _text_in_a_wrapper, _in_a_block])
 @pytest.mark.filterwarnings("ignore:.*was dropped:ResourceWarning")
 def test_what_is_dropped_is_given_up(s3: MemoryStore, make: Callable[[], Any], cycle: bool) -> None:
-    """Its job is aborted, and the record goes; also where only the collector finds it."""
+    """Its job is aborted, and the record goes; also where only the collector finds it. A wrapper
+    that is dropped does not end a file that its caller has."""
+    with mc.open(f"{DEST}/kept.csv", "wb") as file:
+        io.TextIOWrapper(file).write("1")
+    assert visible(s3) == {"t/kept.csv": b"1"}
+    s3.delete_object("t/kept.csv")
     held: list[Any] = [make()]
     if make is _in_a_block:
         next(held[0])
@@ -195,6 +225,36 @@ def test_what_is_dropped_is_given_up(s3: MemoryStore, make: Callable[[], Any], c
     del held
     gc.collect()
     until(lambda: remains(s3) == ({}, [], []))
+
+
+@pytest.mark.parametrize("line", range(1, 11))
+@pytest.mark.filterwarnings("ignore:.*was dropped:ResourceWarning")
+def test_an_interruption_while_one_file_is_opened_leaves_nothing(
+    s3: MemoryStore, line: int
+) -> None:
+    """Whichever line of its own it hits."""
+    lines = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal lines
+        if frame.f_code is not OneFile.__init__.__code__:
+            return None
+        lines += event == "line"
+        if lines == line:
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        raises(KeyboardInterrupt, mc.open, URL, "wb")
+    finally:
+        sys.settrace(before)
+    gc.collect()
+    until = time.monotonic() + 10
+    while s3.keys() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert remains(s3) == ({}, [], [])
 
 
 @pytest.mark.parametrize("mode", ["r", "rb", "a", "x", "r+"])

@@ -75,12 +75,18 @@ def test_a_long_file_reads_the_fence_while_it_is_written() -> None:
 
 
 def test_an_attempt_whose_pendingset_lands_after_the_sweep_undoes_it(s3: MemoryStore) -> None:
-    """I4: the read after the pendingset is stored catches all that a late attempt left."""
-    job = mc.start(DEST)
-    task = one_file(job)
-    At(s3, SET, job.abort)
-    raises(mc.JobNotRunning, task.commit)
-    assert (s3.keys(), s3.open_uploads()) == ((), ())
+    """I4: the read after the pendingset is stored catches all that a late attempt left. What
+    another process has aborted nobody runs again by himself: the error says so."""
+    for abort, says in (
+        (mc.Job.abort, "nothing is to be done"),
+        (lambda job: mc.abort(DEST, job.id), "aborted it: start a new job"),
+    ):
+        job = mc.start(DEST)
+        task = one_file(job)
+        At(s3, SET, partial(abort, job))
+        raises(mc.JobNotRunning, task.commit, match=says)
+        assert s3.open_uploads() == ()
+        assert (s3.keys() == ()) == (abort is mc.Job.abort)
 
 
 def test_an_attempt_that_a_driver_may_have_accepted_is_left_alone(s3: MemoryStore) -> None:

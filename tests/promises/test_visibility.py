@@ -197,6 +197,9 @@ def test_uploads_that_nobody_can_attribute_are_counted_and_left(s3: MemoryStore)
     job = mc.start(DEST)
     killed(job, "1", "killed.csv")
     assert job.commit(expect=0).unattributed == 1
+    other = mc.start(DEST)
+    committed_task(other, "1", {"named.csv": b"1"})
+    assert other.abort().unattributed == 1
     assert [u.key for u in s3.open_uploads()] == ["t/killed.csv"]
 
 
