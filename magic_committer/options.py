@@ -174,7 +174,7 @@ class S3Options:
         sse_customer_key: 32 bytes for ``SSE-C``; None by default. A secret: it does not travel.
             Other processes read it from ``MAGIC_COMMITTER_SSE_CUSTOMER_KEY`` (base64).
         storage_class, acl, tags: for data objects; control objects have none of them. Default:
-            none.
+            none. Tags are pairs: ``(("team", "data"),)``.
         connect_seconds_max: seconds for a connection to one address of the store: 5 by default.
         read_seconds_max: seconds for one try of a request: to send its body, and then to get its
             answer. 30 by default. Bytes that move add time: a transfer faster than 16 KiB/s is not
@@ -246,6 +246,10 @@ class S3Options:
         if (self.access_key is None) != (self.secret_key is None):
             raise OptionError("access_key and secret_key go together")
         _one_of("transport", self.transport, get_args(Transport))
+        _typed(self, tuple, "pairs, such as (('team', 'data'),)", "tags")
+        for pair in self.tags:
+            if not isinstance(pair, tuple) or [*map(type, pair)] != [str, str]:
+                raise OptionError(f"tags are pairs of texts, and {pair!r:.80} is none")
         for name in SECONDS_FIELDS:
             seconds = getattr(self, name)
             if not isinstance(seconds, int | float) or not seconds > 0:

@@ -69,7 +69,6 @@ from magic_committer.protocol.record import (
 from magic_committer.runtime.components import Runtime, again
 from magic_committer.runtime.threads import Future
 from magic_committer.stores.base import Head, Steps, Written, same_etag
-from magic_committer.stores.urls import is_tree
 
 FENCE_SECONDS = 1.0
 """Seconds. A Create that is not covered for so long is covered at the next occasion, so that
@@ -192,10 +191,10 @@ class Fence:
 
     def _late(self, state: State, outcome: str) -> JobNotRunning:
         hint = "This attempt is late, its uploads are aborted: nothing is to be done"
-        if state is State.ABSENT and is_tree(self._job.paths.dest.bucket):
+        if state is State.ABSENT:
             hint = (
-                "It has ended; or this machine does not share"
-                f" {self._job.dest} with the one that started it"
+                f"It has ended; or this process does not share {self._job.dest} with the one that"
+                " started it: compare AWS_ENDPOINT_URL, or what is mounted"
             )
         if outcome == "committed":
             hint = "The job was committed, perhaps with this attempt: see its driver's report"

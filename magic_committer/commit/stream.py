@@ -308,11 +308,11 @@ def _other_checkpoint(job: StartedJob, batch: StreamBatch, stored: StoredLedger)
     return BatchUnsettled(
         f"job {job.id!r} does not publish {batch}, and its rows are not passed over: {stored.key}"
         " says that a job with another checkpoint has published a batch of that number or a later"
-        " one. A copied checkpoint has the query id of its original",
+        " one",
         job_id=job.id,
-        hint="Start the query that has the copy with a new, empty checkpoint. If it is the only one"
-        ' and its checkpoint was moved: name the old place again, or remove "checkpoint" from'
-        f" {stored.key}; the batch is then passed over",
+        hint="If the checkpoint is a copy, start its query with a new, empty one. If it is new,"
+        " give the query another name. If it was moved, name the old place again, or remove"
+        f' "checkpoint" from {stored.key}: the batch is then passed over',
         remedies=(end(job.dest, job.id, "abort the job"),),
     )
 

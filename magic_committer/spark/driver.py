@@ -28,7 +28,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from threading import Thread
@@ -249,8 +249,9 @@ LOOKED_MAX = 1000
 
 
 def checkpoint_of(df: DataFrame, batch: StreamBatch) -> str:
-    """What all runs of a batch's query share: its name, and where its checkpoint is. (A copied one
-    has the query id of its original, and other rows.) Spark Connect does not say where that is."""
+    """What all runs of a batch's query share: its name, its id, and where its checkpoint is. (A
+    copied one has the id of its original, one that was deleted and made again the same place; both
+    have other rows.) Spark Connect says neither."""
     name = f"query:{batch.query}"
     if not (query_id := local_property(df, QUERY_PROPERTY)):
         return name  # the rows of a batch, and no function of foreachBatch: the caller counts
@@ -258,7 +259,7 @@ def checkpoint_of(df: DataFrame, batch: StreamBatch) -> str:
     spark: Any = df.sparkSession
     queries = spark._jsparkSession.sharedState().activeStreamingQueries()
     query = queries.get(spark._jvm.java.util.UUID.fromString(query_id))
-    return name if query is None else f"{name} at {query.resolvedCheckpointRoot()}"
+    return name if query is None else f"{name} {query_id} at {query.resolvedCheckpointRoot()}"
 
 
 def local_property(df: DataFrame, name: str) -> str:
@@ -316,9 +317,10 @@ def _named(spark: Any, classic: bool, tag: str, description: str) -> Iterator[No
     try:
         yield
     finally:
-        (spark.removeJobTag if classic else spark.removeTag)(tag)
-        if classic:
-            spark.setLocalProperty(DESCRIPTION, before)
+        with suppress(Exception):  # Spark was stopped: what the block did, or raised, counts
+            (spark.removeJobTag if classic else spark.removeTag)(tag)
+            if classic:
+                spark.setLocalProperty(DESCRIPTION, before)
 
 
 def _cancel(thread: Thread, cancel: Callable[[str], object], tag: str, why: BaseException) -> None:

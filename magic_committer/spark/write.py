@@ -192,10 +192,10 @@ def foreach_batch(
         format, partition_by, sort_by, max_records_per_file, writer_options: as `write_dataframe`.
         query: the name under which batches are counted at the destination, as for
             `magic_committer.StreamBatch`. None (default): the id that Spark gives to the query, the
-            same as long as the checkpoint location is. With Spark Connect a name is needed. A name
-            belongs to one checkpoint location: a batch of another one, or of a copy, whose number
-            is published already ends in `BatchUnsettled` (Spark Connect does not say where the
-            checkpoint is: there it is passed over).
+            same as long as the checkpoint is. With Spark Connect a name is needed. A name belongs
+            to one checkpoint: a batch of another one, of a copy, or of one that was made again,
+            whose number is published already ends in `BatchUnsettled` (Spark Connect does not say
+            which checkpoint it is: there it is passed over).
         committer, s3, options, mark_success, progress, place: as for `write_dataframe`.
 
     Returns:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr, udf
 
 import magic_committer as mc
+from magic_committer.runtime.components import no_progress
 from magic_committer.spark import write_dataframe, write_partitions
-from magic_committer.spark.driver import warn_of_idle_kill
+from magic_committer.spark.driver import run_action, warn_of_idle_kill
 from tests.spark.lake import HALF_A_BLOCK, Gate, Lake, Place, attempt_number
 
 ROWS = 100_000
@@ -177,3 +179,15 @@ def test_idle_kill_is_warned_of(
     with caplog.at_level(logging.WARNING, "magic_committer"):
         warn_of_idle_kill(conf)
     assert ("killOnIdleTimeout" in caplog.text) == warned
+
+
+def test_of_a_spark_that_was_stopped_its_own_error_is_raised(spark: SparkSession) -> None:
+    """And not that its tags cannot be removed any more."""
+    job: Any = SimpleNamespace(uuid="u", id="j", dest="s3://bucket/table/")
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(ValueError, match="was shut down"):
+
+        def stopped() -> None:
+            patch.setattr(spark.sparkContext, "_jsc", None)
+            raise ValueError("SparkContext was shut down")
+
+        run_action(spark.sparkContext, job, stopped, no_progress)

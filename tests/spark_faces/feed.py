@@ -33,8 +33,9 @@ class Feed:
         return self.directory / "checkpoint"
 
     def named(self, query: str) -> str:
-        """What `foreach_batch` calls the checkpoint of a query."""
-        return f"query:{query} at file:{self.checkpoint}"
+        """What `foreach_batch` calls the checkpoint of a query that has run."""
+        ident = json.loads((self.checkpoint / "metadata").read_text())["id"]
+        return f"query:{query} {ident} at file:{self.checkpoint}"
 
     def give(self, batches: int) -> None:
         """Add input for so many batches: the next numbers."""

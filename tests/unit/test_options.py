@@ -87,6 +87,9 @@ KEY = bytes(range(32))
         ({"connections_max": 4097}, "connections_max=4097 is not between 1 and 4096"),
         ({"connections_max": True}, "connections_max is a whole number, not True"),
         ({"connections_max": "64"}, "connections_max is a whole number, not '64'"),
+        ({"tags": {"team": "data"}}, "tags is pairs, such as (('team', 'data'),), not dict"),
+        ({"tags": ("team", "data")}, "tags are pairs of texts, and 'team' is none"),
+        ({"tags": (("n", 1),)}, "tags are pairs of texts, and ('n', 1) is none"),
     ],
 )  # fmt: skip
 def test_how_no_store_can_be_reached_is_refused(given: dict[str, Any], says: str) -> None:
