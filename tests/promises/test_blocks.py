@@ -251,10 +251,7 @@ def test_an_interruption_while_one_file_is_opened_leaves_nothing(
     finally:
         sys.settrace(before)
     gc.collect()
-    until = time.monotonic() + 10
-    while s3.keys() and time.monotonic() < until:
-        time.sleep(0.01)
-    assert remains(s3) == ({}, [], [])
+    until(lambda: remains(s3) == ({}, [], []))
 
 
 @pytest.mark.parametrize("mode", ["r", "rb", "a", "x", "r+"])
