@@ -68,9 +68,8 @@ class Options:
             Two while each is stored within 12 ms: a third would make nothing faster there.
         uniform_parts: True: all parts of a file have the same size (Cloudflare R2 wants this). A
             file then has at most ``10,000 * block_bytes`` bytes. False (default): parts grow.
-        buffer: where blocks wait: ``"memory"`` (default) or ``"disk"``.
         buffer_bytes_max: bytes of memory for the blocks of all open files of the process: 256 MiB
-            by default. Blocks beyond this limit wait on disk.
+            by default. Blocks beyond this limit wait on disk; 0: all do.
         buffer_dir: directory for blocks on disk and for the local files of tasks; None (default):
             the system's temporary directory.
         local_bytes_max: bytes that the local files of one attempt (`Task.directory`,
@@ -96,7 +95,6 @@ class Options:
     block_bytes: int = 8 * MiB
     parts_in_flight: int = 3
     uniform_parts: bool = False
-    buffer: Literal["memory", "disk"] = "memory"
     buffer_bytes_max: int = 256 * MiB
     buffer_dir: str | None = None
     local_bytes_max: int | None = None
@@ -114,7 +112,6 @@ class Options:
         _in_range("commit_threads", self.commit_threads, 1, COMMIT_THREADS_MAX)
         if self.local_bytes_max is not None:
             _in_range("local_bytes_max", self.local_bytes_max, 0, 2**63)
-        _one_of("buffer", self.buffer, ("memory", "disk"))
         _one_of("checksum", self.checksum, (*get_args(ChecksumAlgorithm), "auto", "off"))
         _one_of("etag_form", self.etag_form, get_args(EtagForm))
         _one_of("conditional_writes", self.conditional_writes, get_args(ConditionalWrites))

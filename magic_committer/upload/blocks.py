@@ -213,7 +213,7 @@ class Block:
             self._running = checksums.Running(algorithm)
         self.memory: memoryview | None = None
         self._file: _BlockFile | None = None
-        if options.buffer == "disk" or size > MEMORY_BLOCK_BYTES_MAX:
+        if size > MEMORY_BLOCK_BYTES_MAX:
             self._file = _BlockFile(self._directory)
 
     @property

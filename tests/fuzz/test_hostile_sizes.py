@@ -264,7 +264,7 @@ def test_temporary_files_are_their_owners_and_go(
             descriptor = spool._file.fileno()
             assert os.fstat(descriptor).st_mode & 0o777 == 0o600
             for _ in range(3):
-                block = BlockSource().block(8 * MiB, Options(buffer="disk"))
+                block = BlockSource().block(8 * MiB, Options(buffer_bytes_max=0))
                 block.append(memoryview(b"1"))
                 assert block._file is not None
                 assert os.stat(block._file.path).st_mode & 0o777 == 0o600

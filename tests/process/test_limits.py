@@ -21,7 +21,7 @@ with memory_store() as s3:
         file.write(b"x")
     before = resource.getrlimit(getattr(resource, sys.argv[1]))
     resource.setrlimit(getattr(resource, sys.argv[1]), (int(sys.argv[2]), before[1]))
-    options = mc.Options(buffer="disk")
+    options = mc.Options(buffer_bytes_max=0)
     try:
         with mc.write("s3://bucket/t", options=options) as job:
             files = [job.open(f"{number}.bin") for number in range(100)]

@@ -47,7 +47,7 @@ options = dict(eval(os.environ.pop("GIVEN")), transport=os.environ["TRANSPORT"])
 s3 = mc.S3Options(**options)
 print(repr(s3), pickle.dumps(s3))
 dest, replies = os.environ["DEST"], os.environ["REPLIES"]
-work = mc.Options(buffer="disk")
+work = mc.Options(buffer_bytes_max=0)
 with mc.write(dest, s3=s3, options=work) as job, job.open("a.csv") as f:
     f.write(b"1" * 9_000_000)
 print(repr(job), repr(job.report), job.report.to_dict(), pickle.dumps(job.job))

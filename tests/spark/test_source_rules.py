@@ -50,7 +50,8 @@ def test_text_becomes_the_type_of_the_field(key: str, format: str) -> None:
             "mark_success": "False", "timeZone": "UTC", "compression": "zstd",
             "PARQUET.block.SIZE": "1000000", "s3.endpoint_url": "http://x:1",
             "s3.pathStyle": "true", "s3.retry_seconds_max": "5", "s3.tags": '{"team": "data"}',
-            "s3.transport": "boto3", "options.block_bytes": "16777216", "options.buffer": "disk",
+            "s3.transport": "boto3", "options.block_bytes": "16777216",
+            "options.buffer_bytes_max": "0",
         }
     )  # fmt: skip
     assert (said.max_records_per_file, said.mark_success) == (10, False)
@@ -63,7 +64,7 @@ def test_text_becomes_the_type_of_the_field(key: str, format: str) -> None:
         endpoint_url="http://x:1", path_style=True, retry_seconds_max=5.0,
         tags=(("team", "data"),), transport="boto3",
     )  # fmt: skip
-    assert said.options == mc.Options(block_bytes=16 * 1024**2, buffer="disk")
+    assert said.options == mc.Options(block_bytes=16 * 1024**2, buffer_bytes_max=0)
     with pytest.raises(mc.OptionError, match="twice"):
         read({format: "arrow", "FORMAT" if format != "format" else "fileformat": "csv"})
     with pytest.raises(mc.OptionError, match=r"has no path.*\.save\('s3://.*INSERT INTO t WITH"):

@@ -58,8 +58,7 @@ def test_a_block_knows_its_checksum(tmp_path: Path, algorithm: Any, where: str) 
     """However it was filled, also past its filler's quick way, and wherever its bytes are."""
     source = BlockSource()
     limits = options(
-        buffer="disk" if where == "disk" else "memory",
-        buffer_bytes_max=FIRST_BYTES if where == "both" else 2**30,
+        buffer_bytes_max={"memory": 2**30, "disk": 0, "both": FIRST_BYTES}[where],
         buffer_dir=str(tmp_path),
         checksum=algorithm,
     )
@@ -106,7 +105,7 @@ def test_disk_is_given_back(
         need_names(monkeypatch)
     gc.collect()  # else what other tests have left may go meanwhile
     before = len(os.listdir("/dev/fd"))
-    block = BlockSource().block(100, options(buffer="disk", buffer_dir=str(tmp_path)))
+    block = BlockSource().block(100, options(buffer_bytes_max=0, buffer_dir=str(tmp_path)))
     block.append(memoryview(b"bytes"))
     assert content(block) == b"bytes"
     assert len(os.listdir(tmp_path)) == (0 if nameless and os.path.exists("/proc/self/fd") else 1)

@@ -497,7 +497,7 @@ def test_a_file_on_disk_is_the_same_and_leaves_nothing(
 ) -> None:
     """No block's file survives any end, also where files need names."""
     need_names(monkeypatch)
-    world.options = options(buffer="disk", buffer_dir=str(tmp_path))
+    world.options = options(buffer_bytes_max=0, buffer_dir=str(tmp_path))
     data = random.Random(0).randbytes(4 * BLOCK + 11)
     stream = world.open()
     stream.write(data)
