@@ -14,7 +14,6 @@ from pathlib import Path
 
 from magic_committer.engines.java import (
     JAVA_VERSION_MIN,
-    MISSING_MODULE,
     Java,
     NoJava,
     find,
@@ -24,7 +23,6 @@ from magic_committer.engines.java import (
 
 __all__ = [
     "JAVA_VERSION_MIN",
-    "MISSING_MODULE",
     "SMALL",
     "Java",
     "NoJava",

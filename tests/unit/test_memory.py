@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from magic_committer.errors import StoreError
+from magic_committer.stores import checksum as checksums
 from magic_committer.stores.base import (
     PART_BYTES_MIN,
     Attributes,
@@ -131,6 +132,20 @@ def test_a_refusal_says_of_what_it_is() -> None:
         ("put", "b", "", 400),
     ]  # fmt: skip
     assert all(str(one).startswith(one.operation) for one in told)
+
+
+def test_a_composite_checksum_is_the_parts() -> None:
+    """With SHA-256 Complete names each part's sum; the whole's is the sum of those."""
+    store = MemoryStore(part_bytes_min=1)
+    upload_id = store.create_upload("k", attributes=Attributes(), checksum="SHA256").upload_id
+    parts = [store.put_part("k", upload_id, n, memoryview(b"x" * n)) for n in (1, 2)]
+    with pytest.raises(StoreError):
+        store.complete_upload("k", upload_id, [part._replace(checksum=None) for part in parts])
+    with pytest.raises(StoreError):
+        store.complete_upload("k", upload_id, parts, checksum=checksums.of("SHA256", b"xxx"))
+    whole = checksums.composite([part.checksum for part in parts if part.checksum])
+    store.complete_upload("k", upload_id, parts, checksum=whole)
+    assert store.body("k") == b"xxx"
 
 
 def test_times_are_the_clocks_whole_seconds() -> None:

@@ -247,6 +247,8 @@ def test_a_destination_that_loses_data_is_refused(path: str) -> None:
     raises(PathError, Destination.parse, f"s3://b/{path}")
     for bucket, prefix in (("b", "x"), ("b", "/"), ("", "x/"), ("a/b", "x/")):
         raises(PathError, Destination, bucket, prefix)
+    for url in ("file://host/x", "file:///", "smb://host/x", "file:///t/__magic_job-1/x"):
+        raises(PathError, Destination.parse, url)
 
 
 def test_dataset1_does_not_hold_dataset10() -> None:

@@ -15,6 +15,7 @@ from magic_committer.commit import sets as loading
 from magic_committer.commit.sets import (
     EXTRA_PART_BYTES,
     SMALL_SET_BYTES,
+    SPREAD_SETS,
     LoadedSet,
     ReadyUpload,
     RowCheck,
@@ -239,6 +240,31 @@ def test_every_upload_and_every_statistic_is_given_once(sizes: tuple[int, ...]) 
         assert before == [spool.read(one) for one in reversed(sets)]
     assert keys == {f"t/{task}/{n}": 1 for task, files in enumerate(sizes) for n in range(files)}
     assert told == {f"task {task}": 1 for task in range(len(sizes))}
+
+
+def test_large_sets_are_unpacked_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory holds one large set, or a few small ones."""
+    read: list[int] = []
+    real = Spool.read
+
+    def noting(self: Spool, loaded: LoadedSet) -> Any:
+        read.append(loaded.packed_bytes)
+        return real(self, loaded)
+
+    monkeypatch.setattr(Spool, "read", noting)
+    with Spool() as spool:
+        sets = spooled(spool, *[50] * 20, 100)
+        monkeypatch.setattr(loading, "SPREAD_BYTES_MAX", sets[0].packed_bytes + 50)
+        most = 0
+        for _, _ in spool.uploads():
+            most, read[:] = max(most, len(read)), []
+    assert 1 < most <= SPREAD_SETS
+    with Spool() as spool:
+        sets = spooled(spool, *[50] * 5)
+        monkeypatch.setattr(loading, "SPREAD_BYTES_MAX", 10)
+        for _, _ in spool.uploads():
+            assert len(read) == 1
+            read.clear()
 
 
 def test_no_object_is_read_beside_others_that_is_larger_than_a_pendingset() -> None:
