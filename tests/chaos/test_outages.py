@@ -63,7 +63,8 @@ def test_a_decided_job_outlasts_an_outage(silence: Silence, mood: Mood | None) -
         heal(silence)
 
     threading.Thread(target=come_back, daemon=True).start()
-    report = write(hurried(silence, decided_seconds_max=60.0), 40)
+    patient = {"complete_seconds_max": 5.0, "decided_seconds_max": 60.0}
+    report = write(hurried(silence, **patient), 40)
     assert (report.outcome, report.files) == ("committed", 40)
     assert silence.swallowed
 
@@ -79,7 +80,7 @@ def test_a_decided_job_ends_in_time(silence: Silence) -> None:
     with within(2.0), pytest.raises(mc.MagicError):
         mc.recover(DEST, caught.value.job_id, s3=s3)
     heal(silence)
-    assert mc.recover(DEST, caught.value.job_id, s3=s3).outcome == "committed"
+    assert mc.recover(DEST, caught.value.job_id, s3=way(silence.url)).outcome == "committed"
 
 
 def test_completes_alone_that_are_swallowed_end_in_time(silence: Silence) -> None:
