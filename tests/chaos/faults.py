@@ -13,7 +13,7 @@ LATE_SECONDS = PATIENCE_SECONDS + 0.4
 """When an answer, or a request, comes that nobody waits for any more."""
 SLOW_PACE_SECONDS = 0.25
 """Between two bytes of a slow answer: below any time-out of a read."""
-SLOW_SECONDS_MAX = 8.0
+SLOW_SECONDS_MAX = 20.0
 """After that the rest of a slow answer comes at once, so that a test ends also where the library
 would wait for ever."""
 

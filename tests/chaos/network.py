@@ -58,6 +58,7 @@ class Cell:
         seconds: until that was said.
         broken: promises that were not kept, in words.
         struck: how often the fault struck.
+        stalled: the store itself, on a busy machine, hardly answered in the library's patience.
     """
 
     track: Kind
@@ -68,6 +69,7 @@ class Cell:
     told: Told = field(default_factory=partial(Told, ""))
     seconds: float = 0.0
     struck: int = 0
+    stalled: bool = False
     broken: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -128,7 +130,7 @@ class Driver:
         cell.seconds = time.monotonic() - began
         self._compare(cell, job, "when it was told")
         line.heal()
-        cell.struck = line.struck
+        cell.struck, cell.stalled = line.struck, line.slowest > PATIENCE_SECONDS / 2
         self._compare(cell, job, "when what was late had come")
         self._settle(cell, job, s3)
         self._bucket.empty(job.dest)

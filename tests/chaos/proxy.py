@@ -86,6 +86,7 @@ class Line:
     Attributes:
         url: what clients take for their store; empty if it is not the line of all.
         versions: how many versions of a job's record the store has accepted.
+        slowest: the seconds that the store took for an answer at most.
         reads_all: whether it is asked when the whole body has come.
     """
 
@@ -94,6 +95,7 @@ class Line:
     def __init__(self) -> None:
         self.url = ""
         self.versions = 0
+        self.slowest = 0.0
         self.changed = threading.Condition()
         self._passing = 0
 
@@ -233,13 +235,14 @@ class Proxy:
 
     def _pass_on(self, request: Request, line: Line) -> bytes:
         """Ask the store; its answer as bytes."""
+        began = time.monotonic()
         with nullcontext() if request.method in READING else self._writing:
             answer, body = asked_of(
                 self._upstream, request.method, request.target, request.headers, request.body
             )
-        if request.kind == "PUT record" and answer.status == 200:
-            with line.changed:
-                line.versions += 1
+        with line.changed:
+            line.slowest = max(line.slowest, time.monotonic() - began)
+            line.versions += request.kind == "PUT record" and answer.status == 200
         said = [f"HTTP/1.1 {answer.status} {answer.reason}"]
         if answer.status not in BODILESS:  # first: it says little of a cut head
             length = answer.getheader("Content-Length") if request.method == "HEAD" else None

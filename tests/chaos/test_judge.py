@@ -20,6 +20,7 @@ from tests.chaos.judge import Operator, lies
 from tests.chaos.proxy import Weather, drawn_spells, through
 from tests.chaos.soak import SAMPLES_MIN, Figures, Sample
 from tests.outside import Found, Outside
+from tests.promises.hands import until
 
 JOB = Round(1, "replace", 5, 7)
 WHOLE = Found(files=JOB.expected(), marked=True)
@@ -80,7 +81,7 @@ def test_the_checker_sees_files_and_leaks_and_the_operator_ends_them(url: str) -
     file = mc.start(f"s3://{BUCKET}/left", s3=s3).task(0).open("open", unique=True)
     file.write(b"1" * (9 * 2**20))
     assert bucket.look("left").control[0].endswith("/_job.json")
-    assert bucket.uploads("left")
+    until(lambda: bucket.uploads("left"))  # its Create is sent beside the writer
     assert Operator(BUCKET, s3).end(Round(3, named="left")) == ("aborted", ())
     file.abort()
     assert bucket.look("left") == Found()

@@ -81,6 +81,10 @@ WRONG = (is_untrue, is_not_tried_again, is_half_there, is_told_as_nothing, waits
 
 
 def test_no_cell_breaks_a_promise(ran: list[Cell]) -> None:
-    """What each kind of broken promise is stands with its function."""
-    broken = {wrong.__name__: those(ran, wrong) for wrong in WRONG}
+    """What each kind of broken promise is stands with its function. Of a store that stalled, which
+    is a second fault, only what is untrue is wrong."""
+    quick = [cell for cell in ran if not cell.stalled]
+    broken = {wrong.__name__: those(quick, wrong) for wrong in WRONG}
+    broken["is_untrue"] = those(ran, is_untrue)
     assert not any(broken.values()), broken
+    print(f"{len(ran) - len(quick)} of {len(ran)} cells stalled")

@@ -63,7 +63,8 @@ def test_a_decided_job_outlasts_an_outage(silence: Silence, mood: Mood | None) -
         heal(silence)
 
     threading.Thread(target=come_back, daemon=True).start()
-    report = write(hurried(silence, decided_seconds_max=60.0), 40)
+    patient = {"complete_seconds_max": 5.0, "decided_seconds_max": 60.0}
+    report = write(hurried(silence, **patient), 40)
     assert (report.outcome, report.files) == ("committed", 40)
     assert silence.swallowed
 
