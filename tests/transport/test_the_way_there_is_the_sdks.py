@@ -268,6 +268,15 @@ def test_a_proxy_that_wants_a_password_is_an_error_that_says_so(
         assert "HTTPS_PROXY" in told.hint
 
 
+@pytest.mark.parametrize("slash", "/#?")
+def test_a_proxy_whose_password_ends_its_url_is_an_error_that_says_so(lab: Lab, slash: str) -> None:
+    """What is taken for its port is of the password, and is not shown."""
+    lab.patch.setenv("HTTP_PROXY", f"http://user:0pen{slash}s3same@127.0.0.1:3128")
+    with pytest.raises(OptionError, match="%2F stands for a /") as caught:
+        way_to(lab.url).put("k", b"x")
+    assert "0pen" not in str(caught.value)
+
+
 @pytest.mark.parametrize("status", [502, 503, 504])
 @pytest.mark.usefixtures("trusted")
 def test_a_proxy_that_finds_no_store_for_a_moment_is_asked_again(

@@ -13,7 +13,9 @@ Invariants:
 
 from __future__ import annotations
 
+import base64
 import copy
+import hashlib
 import itertools
 import logging
 import os
@@ -173,8 +175,10 @@ class S3Store:
 
     def put(self, key: str, body: bytes, **given: Any) -> Written:
         asked = Put(key, body, **given)
+        md5 = hashlib.md5(body, usedforsecurity=False).digest()
         wanted = self._named(
             key,
+            ContentMD5=base64.b64encode(md5).decode(),  # S3 wants it where Object Lock retains all
             Metadata=asked.metadata or None,
             ContentType=asked.content_type,
             IfNoneMatch="*" if asked.if_none_match else None,

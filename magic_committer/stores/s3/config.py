@@ -315,8 +315,16 @@ def _look_at_url(url: str) -> None:
 
 def network_for(options: S3Options, endpoint: str, ca_bundle: str | None) -> Network:
     """How to connect to an endpoint, by the SDK's rules for certificates and proxies. Raises
-    `OptionError`: the bundle of certificates is not there."""
+    `OptionError`: the bundle of certificates is not there, or the proxy's URL cannot be read."""
     proxy = _proxy(endpoint)
+    try:
+        origin_of(proxy)
+    except ValueError:  # it says what it took for the port, which may be of a password
+        raise OptionError(
+            "the port in the proxy's URL is no number",
+            hint="Check HTTP_PROXY and HTTPS_PROXY: http://user:password@host:port, where %2F"
+            " stands for a / in the password, %23 for a #, %3F for a ?",
+        ) from None
     context, bundle = None, ""
     if endpoint.startswith("https:") or proxy.startswith("https:"):
         bundle = ca_bundle or os.environ.get("REQUESTS_CA_BUNDLE") or _usual_bundle()

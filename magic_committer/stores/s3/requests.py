@@ -64,6 +64,7 @@ _HEADERS = {
     "ChecksumType": "x-amz-checksum-type",
     "ContentDisposition": "Content-Disposition",
     "ContentEncoding": "Content-Encoding",
+    "ContentMD5": "Content-MD5",
     "ContentType": "Content-Type",
     "CopySourceIfMatch": "x-amz-copy-source-if-match",
     "CopySourceRange": "x-amz-copy-source-range",
