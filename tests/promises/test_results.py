@@ -31,6 +31,7 @@ OWN_BYTES = 2_000
         ({"etag": '"another"'}, mc.CommitRefused, "ETag"),
         ({"etag": ""}, mc.OptionError, "task '1' has no ETag"),
         ({"task": "3"}, mc.CommitRefused, "is '1', not '3'"),
+        ({"job_uuid": "0" * 32}, mc.OptionError, "is of another job. Run the task again"),
     ],
 )
 def test_a_result_that_tells_of_another_set_is_refused(
