@@ -266,7 +266,10 @@ def wanted_results(
     tasks: set[str] = set()
     for result in wanted:
         if result.job_uuid != job.uuid:
-            raise OptionError(f"the result of task {result.task!r} is of another job")
+            raise OptionError(
+                f"the result of task {result.task!r} is of another job",
+                hint="Run the task again, with this job; of Spark's, unpersist what keeps its rows",
+            )
         if not result.key and (result.files or result.bytes):
             raise OptionError(
                 f"the result of task {result.task!r} has {counted(result.files, 'file')}, but"

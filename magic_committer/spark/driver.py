@@ -154,10 +154,12 @@ def format_name(format: object, known: Iterable[str], where: str = "here") -> st
     if not isinstance(format, str):
         raise WrongType(f"format is text, not {type(format).__name__}", hint="Pass 'parquet'")
     if format.lower() not in known:
-        raise OptionError(
-            f"there is no format {format!r} {where}; there is {', '.join(known)}",
-            hint="Or write the files yourself: write_partitions(df.rdd, dest, fn)",
-        )
+        hint = "Or write the files yourself: write_partitions(df.rdd, dest, fn)"
+        if format.lower() in ("avro", "xml"):
+            hint = f"Spark's own writer has it: write_dataframe(df, dest, {format!r},"
+            hint += " via='file:///scratch')"
+        told = f"there is no format {format!r} {where}; there is {', '.join(known)}"
+        raise OptionError(told, hint=hint)
     return format.lower()
 
 

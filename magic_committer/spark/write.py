@@ -27,7 +27,7 @@ from magic_committer.errors import JobReport, OptionError, WrongType
 from magic_committer.job import Job, Task
 from magic_committer.maintenance.api import read_stream
 from magic_committer.options import Options, S3Options, S3Place, s3_of
-from magic_committer.protocol.ledger import StreamBatch, hash_of
+from magic_committer.protocol.ledger import StreamBatch, batch_of, hash_of
 from magic_committer.protocol.record import TaskCommit
 from magic_committer.runtime.components import ProgressFunction, no_progress
 from magic_committer.spark import driver
@@ -133,7 +133,7 @@ def write_dataframe(
             "write_dataframe does not write a stream",
             hint="Call it for each batch: df.writeStream.foreachBatch(...)",
         )
-    checkpoint = None if batch is None else checkpoint_of(df, batch)
+    checkpoint = None if batch is None else checkpoint_of(df, batch_of(batch))
     s3 = s3_of(s3, place)
     order = Order(dest, mode, mark_success, s3, options, progress, batch, checkpoint, committer)
     if is_remote():

@@ -27,6 +27,7 @@ from tests.promises.machine import matching
         ({"etag": '"another"'}, mc.CommitRefused, "ETag"),
         ({"etag": ""}, mc.OptionError, "task '1' has no ETag"),
         ({"task": "3"}, mc.CommitRefused, "is '1', not '3'"),
+        ({"job_uuid": "0" * 32}, mc.OptionError, "is of another job. Run the task again"),
     ],
 )
 def test_a_result_that_tells_of_another_set_is_refused(

@@ -40,13 +40,18 @@ def write_rows(task: mc.Task, rows: Any) -> None:
 
 
 def test_an_rdd_or_a_dataframe_names_the_other_call() -> None:
-    """And a generator, whose body would never run, is refused."""
+    """And a generator, whose body would never run, is refused; so is a batch's bare number. What
+    only Spark's own writer has names ``via``."""
     with pytest.raises(TypeError, match=r"not an RDD.*write_partitions\(rdd, dest, fn\)"):
         write_dataframe(rdd(), DEST)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"not a DataFrame.*write_dataframe\(df, dest\)"):
         write_partitions(Frame(), DEST, write_rows)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="whose body nobody runs"):
         write_partitions(rdd(), DEST, lambda task, rows: (yield))
+    with pytest.raises(TypeError, match=r"StreamBatch\(query, 7\)"):
+        write_dataframe(Frame(), DEST, batch=7)  # type: ignore[arg-type]
+    with pytest.raises(mc.OptionError, match=r"'avro', via='file:///scratch'\)"):
+        write_dataframe(Frame(), DEST, "avro")
 
 
 @pytest.mark.parametrize("rows", [[1, 2], None, {"a": 1}])
