@@ -78,7 +78,7 @@ def test_an_attempt_whose_pendingset_lands_after_the_sweep_undoes_it(s3: MemoryS
     """I4: the read after the pendingset is stored catches all that a late attempt left. What
     another process has aborted nobody runs again by himself: the error says so."""
     for abort, says in (
-        (mc.Job.abort, "nothing is to be done"),
+        (mc.Job.abort, "It has ended; or this process"),
         (lambda job: mc.abort(DEST, job.id), "aborted it: start a new job"),
     ):
         job = mc.start(DEST)
