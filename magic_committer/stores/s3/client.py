@@ -78,6 +78,7 @@ from magic_committer.stores.s3.config import (
     NotPlain,
     customer_key_headers,
     encryption_headers,
+    is_express,
     surroundings,
 )
 from magic_committer.stores.s3.errors import per_key
@@ -175,10 +176,11 @@ class S3Store:
 
     def put(self, key: str, body: bytes, **given: Any) -> Written:
         asked = Put(key, body, **given)
-        md5 = hashlib.md5(body, usedforsecurity=False).digest()
+        md5 = base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
         wanted = self._named(
             key,
-            ContentMD5=base64.b64encode(md5).decode(),  # S3 wants it where Object Lock retains all
+            # S3 wants it where Object Lock retains all; S3 Express refuses it.
+            ContentMD5=None if is_express(self._bucket) else md5,
             Metadata=asked.metadata or None,
             ContentType=asked.content_type,
             IfNoneMatch="*" if asked.if_none_match else None,

@@ -101,7 +101,7 @@ class PlainSettings:
             raise NotPlain("transport='boto3'")
         if os.environ.get(PLUGINS):
             raise NotPlain(f"{PLUGINS} is set")
-        if bucket.endswith("--x-s3"):
+        if is_express(bucket):
             raise NotPlain("an S3 Express bucket has sessions")
         if not _BUCKET.fullmatch(bucket) or bucket.endswith("--op-s3"):
             raise NotPlain("an access point, or no bucket's name")
@@ -311,6 +311,11 @@ def _look_at_url(url: str) -> None:
 
 
 # Networks -----------------------------------------------------------------------------------------
+
+
+def is_express(bucket: str) -> bool:
+    """Whether it is a directory bucket of S3 Express, by its name. Pure."""
+    return bucket.endswith("--x-s3")
 
 
 def network_for(options: S3Options, endpoint: str, ca_bundle: str | None) -> Network:
