@@ -22,9 +22,11 @@ from magic_committer.cli.app import FORMATS, clean
 from magic_committer.cli.output import FORMULA_STARTS, SCHEMA, Output
 from magic_committer.cli.values import parse_duration
 from magic_committer.errors import OptionError
+from magic_committer.errors.messages import age_words, bytes_words
 from magic_committer.testing import MemoryStore
 from tests.cli import reference
 from tests.cli.conftest import Command
+from tests.servers import Asked, Reply, error, scripted_server
 
 PATH = "s3://bucket/table"
 COMMANDS = {path.removeprefix("magic-committer "): one for path, one, _ in reference.commands()}
@@ -133,6 +135,12 @@ def test_a_spreadsheet_computes_nothing(first: str) -> None:
         assert read[4] == f"a{first.strip()}b"
 
 
+def test_text_keeps_letters_and_loses_controls() -> None:
+    """Letters of all scripts stay; escapes, new lines and marks that turn text round do not."""
+    assert clean("Müller 表 a b") == "Müller 表 a b"
+    assert clean("a\x1b[31mb\nc\u202ed") == "a\\x1b[31mb\\nc\\u202ed"
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -228,6 +236,43 @@ def test_the_exit_code_is_of_what_was_done(
     assert {one.name for one in dest.glob("*.csv")} == ({"a.csv"} if put else set())
 
 
+def refuse(asked: Asked) -> Reply:
+    """What a store says that refuses everybody, and repeats what it was sent."""
+    sent = f"{asked.path} {asked.query} {asked.headers.get('authorization')}"
+    return error(403, "AccessDenied", sent)
+
+
+@pytest.mark.parametrize("debug", [(), ("--debug",)])
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("s3://bucket/table", exits.FORBIDDEN),
+        ("s3://verysecretverysecret@bucket/table", exits.USAGE),
+    ],
+)
+def test_no_secret_is_printed(debug: tuple[str, ...], path: str, code: int) -> None:
+    """Not in an error, nor with ``--debug``: keys and tokens of the environment, or in a URL."""
+    secrets = {
+        "AWS_SECRET_ACCESS_KEY": "verysecretverysecret",
+        "AWS_SESSION_TOKEN": "tokentokentokentoken",
+    }
+    with scripted_server(refuse) as server:
+        words = ["job", "list", path, *debug, "--endpoint-url", server.url, "--region", "us-east-1"]
+        identity = {**secrets, "AWS_ACCESS_KEY_ID": "AKIAEXAMPLEEXAMPLE00"}
+        ran = python("-m", "magic_committer", *words, **identity)
+    told = ran.stdout + ran.stderr
+    assert ran.returncode == code, told
+    assert not [secret for secret in secrets.values() if secret in told]
+    assert ("Traceback" in told) == bool(debug and code == exits.FORBIDDEN)
+
+
+def test_python_runs_the_command_by_the_packages_name() -> None:
+    """Where the command is not on the path, ``python -m`` is the same: name, codes, output."""
+    for words, code in ((("job", "list", "./nowhere"), exits.USAGE), (("--version",), exits.OK)):
+        ran = python("-m", "magic_committer", *words)
+        assert (ran.returncode, "magic-committer" in ran.stdout + ran.stderr) == (code, True)
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [("36h", 129_600), ("2d", 172_800), ("1d12h", 129_600), ("90m", 5400), ("45s", 45),
@@ -238,3 +283,13 @@ def test_durations_are_read_as_people_write_them(text: str, seconds: float | Non
     """Numbers with units, and sums of them; without a unit nobody knows what 12 would be."""
     with nullcontext() if seconds is not None else pytest.raises(OptionError, match="36h"):
         assert parse_duration(text) == seconds
+
+
+def test_quantities_read_well() -> None:
+    """Ages and sizes, and what is not known."""
+    assert [age_words(x) for x in (None, 0, 59, 90, 7200, 36_000, 200_000, 2e6)] == [
+        "?", "0 s", "59 s", "90 s", "2 h", "10 h", "2.3 d", "23 d",
+    ]  # fmt: skip
+    assert [bytes_words(x) for x in (None, 0, 1023, 1024, 3 * 1024**4)] == [
+        "?", "0 B", "1023 B", "1.0 KiB", "3.0 TiB",
+    ]  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
@@ -21,6 +22,7 @@ from magic_committer.cli.report import (
     CLASSES,
     KEY_CHARS_MAX,
     POLICY,
+    TEMPLATE,
     ReportData,
     needs_care,
     page,
@@ -115,6 +117,31 @@ def test_what_a_store_says_is_shown_and_not_obeyed(sample: Parsed, hostile: str)
         assert shown in [given.get("title") for given in sample.all("span")]
     else:
         assert shown in sample.text
+
+
+def test_text_cannot_become_markup() -> None:
+    """No text becomes an element, an attribute, or an invisible character."""
+    evil = "'\"><b onclick=x>&\x1b[2J\u202e"
+    upload = FoundUpload(evil, evil, "foreign", job=evil, near=True, note=evil, age=1.0, bytes=1)
+    sums = Sums()
+    sums.add(upload)
+    job = FoundJob(evil, evil, "ours", state=evil, would=evil, problem=evil)
+    data = ReportData(evil, evil, 1.0, sums, [upload], [job], [evil])
+    written = page(data)
+    parsed = Parsed(written)
+    assert not parsed.all("b")
+    assert not [given for _, given in parsed.tags if "onclick" in given]
+    assert sum(text.count(clean(evil)) for text in parsed.text) >= 11
+    style = (files("magic_committer.cli") / "report.css").read_text("utf-8")
+    found = {c for c in written.replace(style, "") if unicodedata.category(c) in ("Cc", "Cf")}
+    assert found <= {"\n"}
+    assert written == page(data)
+
+
+def test_a_template_marks_nothing_as_safe() -> None:
+    """Nothing in it turns the escaping off, and it names no address."""
+    template = (files("magic_committer.cli") / TEMPLATE).read_text("utf-8")
+    assert not re.search(r"\|\s*safe|autoescape|Markup|https?:", template)
 
 
 def test_the_page_is_accessible(sample: Parsed) -> None:

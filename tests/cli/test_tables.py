@@ -107,6 +107,21 @@ def test_prose_is_wrapped_between_words(width: int | None) -> None:
     assert all(line.startswith(" " * 8) for line in lines[2:])
 
 
+def test_colours_are_rich_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal shows the titles bold; NO_COLOR and a pipe are kept to."""
+
+    def shown(stream: io.StringIO) -> str:
+        Output("table", stream).rows("row", COLUMNS, ROWS[:1], fields=())
+        return stream.getvalue()
+
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[1m" in shown(Terminal())
+    assert "\x1b" not in shown(io.StringIO())
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not re.search(r"\x1b\[3\d", shown(Terminal()))
+
+
 @pytest.mark.parametrize("how", ["table", "json", "jsonl", "csv"])
 def test_memory_does_not_grow_with_the_rows(how: Any) -> None:
     """A hundred thousand rows are printed as they come; a table has the first 1,000 of them."""
