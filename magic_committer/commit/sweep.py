@@ -119,10 +119,8 @@ def sweep(
         found = run.control_objects()
         known = {i.key for i in found if same_etag(accepted.get(i.key, ""), i.etag)}
         named = run.named_uploads(found, known)
-        names = {one.name for one in named}
-        first = run.mine(
-            listed, names
-        )  # whole before the first abort: what names a page's end may go
+        # Whole before the first abort: what names a page's end may go.
+        first = run.mine(listed, {one.name for one in named})
     if not waits:
         run.abort_all(named)
     run.abort_listed(first)
