@@ -389,7 +389,7 @@ class FileCalls:
         Raises:
             PathError: it is no directory, or has no file to put; something in it is no regular
                 file, or a link to a directory or to nothing; a name cannot be used; or the
-                destination lies in it. Nothing was put.
+                directory and the destination lie in each other. Nothing was put.
             OSError: something cannot be read. UploadFailed: a file changed while it was read. Files
                 that were put before are in the task: let the error leave the block.
             WrongType, JobNotRunning, StoreError, TaskFailed: as for `open`.

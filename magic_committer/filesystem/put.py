@@ -43,6 +43,7 @@ from magic_committer.upload import COPY_PART_BYTES, TaskFile, UploadStream
 
 COPY_BYTES = 1 * MiB
 """Bytes of a local file that are read at once."""
+_STAGE_BESIDE = "Stage beside the destination, or in a directory of it that begins with '_'"
 PUT_FILES_IN_FLIGHT = 16
 """Small files that are read and sent at the same time."""
 
@@ -196,15 +197,15 @@ def _but(left_out: Sequence[str]) -> str:
 
 
 def refuse_itself(path: str, dest: str) -> None:
-    """Refuse a directory that the destination lies in: it would be put with what the job writes."""
+    """Refuse a directory that holds the destination: it would be put with what the job writes. And
+    one that a `replace` of the destination would delete."""
     if not dest.startswith("file://"):
         return
     source, there = os.path.realpath(path), os.path.realpath(local_path(dest))
-    if source == os.path.commonpath((source, there)):
-        raise PathError(
-            f"{dest} lies in {shown(path)}, the directory that is to be put",
-            hint="Put it into a directory beside it",
-        )
+    shared = os.path.commonpath((source, there))
+    beneath = there == shared and not paths.is_hidden(os.path.relpath(source, there))
+    if source == shared or beneath:
+        raise PathError(f"{shown(path)} and {dest} lie in each other", hint=_STAGE_BESIDE)
 
 
 # Objects ------------------------------------------------------------------------------------------
@@ -316,10 +317,7 @@ def _refuse_itself(bucket: str, key: str, dest: Destination) -> None:
     inside = dest.prefix.startswith(key) and (not key or key.endswith("/"))
     beneath = key.startswith(dest.prefix) and not paths.is_hidden(key.removeprefix(dest.prefix))
     if bucket == dest.bucket and (inside or beneath):
-        raise PathError(
-            f"s3://{bucket}/{key} and {dest.url} lie in each other",
-            hint="Stage beside the destination, or in a directory of it that begins with '_'",
-        )
+        raise PathError(f"s3://{bucket}/{key} and {dest.url} lie in each other", hint=_STAGE_BESIDE)
 
 
 # All ----------------------------------------------------------------------------------------------

@@ -182,7 +182,7 @@ def test_a_file_that_cannot_be_read_is_refused_before_anything_is_sent(
 
 
 @pytest.mark.parametrize(
-    ("name", "says"), [("", "is to be put"), ("_temporary/x", "where committers work")]
+    ("name", "says"), [("", "lie in each other"), ("_temporary/x", "where committers work")]
 )
 def test_what_a_disk_cannot_take_is_refused_before_a_job_is_started(
     command: Command, source: Path, tmp_path: Path, name: str, says: str

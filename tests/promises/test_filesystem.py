@@ -395,14 +395,20 @@ def test_an_empty_directory_is_an_error(there: There, tmp_path: Path) -> None:
 
 
 def test_a_directory_is_not_put_into_itself(disk: OnDisk, tmp_path: Path) -> None:
-    """Nor into a directory in it, by whatever path: it would be put with what the job writes."""
+    """Nor into a directory in it, by whatever path: it would be put with what the job writes. Nor
+    from one that a mode which replaces would delete; a hidden one stays."""
     if disk.url.startswith("memory"):
         pytest.skip("a directory of this machine holds no other file system")
     (tmp_path / "link").symlink_to(tmp_path)
-    for path in (tmp_path, tmp_path / "t", tmp_path / "link"):
+    for name in ("old", "_stage"):
+        (tmp_path / "t" / name).mkdir(parents=True)
+        (tmp_path / "t" / name / "b").write_bytes(b"1")
+    for path in (tmp_path, tmp_path / "t", tmp_path / "link", tmp_path / "link" / "t" / "old"):
         with disk.write() as job:
             (tmp_path / "t" / "a").write_bytes(b"1")
-            raises(mc.PathError, job.put_directory, path, match="the directory that is to be put")
+            raises(mc.PathError, job.put_directory, path, match="lie in each other")
+    with disk.write() as job:
+        assert job.put_directory(tmp_path / "t" / "_stage").files == 1
     assert disk.left() == []
 
 
