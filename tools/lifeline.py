@@ -35,6 +35,7 @@ HANGS_SECONDS = 10 * 60.0
 HUNG = 124
 """The exit code of a command that hung, as of coreutils' ``timeout``."""
 
+_ENDING = (signal.SIGINT, signal.SIGTERM)
 _PARENT = os.getppid()
 # make puts its own process id here: it may have died before we could first look at our parent.
 _MAKE = int(os.environ.pop("MAKE_PID", 0))
@@ -81,16 +82,22 @@ def run(
     """
     look_for_parent()
     with _warden() as tell:
-        # preexec_fn is safe here: this process has one thread. It runs in the child, after setsid.
-        process = subprocess.Popen(
-            command,
-            env=env,
-            cwd=cwd,
-            pass_fds=pass_fds,
-            stdout=None if silent_seconds_max is None else subprocess.PIPE,
-            start_new_session=True,
-            preexec_fn=lambda: tell("+", os.getpid()),
-        )
+        # Ctrl-C waits until `_wait` can pass it on: the command may run before Popen returns.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+        try:
+            process = subprocess.Popen(
+                command,
+                env=env,
+                cwd=cwd,
+                pass_fds=pass_fds,
+                stdout=None if silent_seconds_max is None else subprocess.PIPE,
+                start_new_session=True,
+                # It is safe here: this process has one thread. It runs in the child, after setsid.
+                preexec_fn=lambda: _begin(tell),
+            )
+        except BaseException:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+            raise
         try:
             return _wait(process, silent_seconds_max)
         finally:
@@ -104,9 +111,15 @@ def run(
             tell("-", process.pid)
 
 
+def _begin(tell: Callable[[str, int], None]) -> None:
+    tell("+", os.getpid())
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+
+
 def _wait(process: subprocess.Popen[bytes], silent_seconds_max: float | None) -> int:
     heard = time.monotonic()
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
         while process.poll() is None:
             if _listen(process):
                 heard = time.monotonic()
