@@ -32,6 +32,17 @@ def start(*command: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, bufsize=0)
 
 
+LATE = """
+import subprocess, time
+from tools import lifeline
+begin = subprocess.Popen.__init__
+def begin_late(self, *command, **how):
+    begin(self, *command, **how)
+    time.sleep(1.0 if "preexec_fn" in how else 0.0)
+subprocess.Popen.__init__ = begin_late
+"""
+
+
 def line(process: subprocess.Popen[bytes]) -> bytes:
     assert process.stdout is not None
     return process.stdout.readline()
@@ -112,13 +123,20 @@ def test_kill_9_takes_the_command_along(command: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("listens", [False, True])
-def test_ctrl_c_lets_the_command_end_by_itself(sent: signal.Signals, listens: bool) -> None:
-    """SIGINT and SIGTERM reach the command as SIGINT, also where its output passes through us; its
-    own ending is waited for, and its last words are printed."""
+@pytest.mark.parametrize("way", ["as it is", "listens", "starts slowly"])
+def test_ctrl_c_lets_the_command_end_by_itself(sent: signal.Signals, way: str) -> None:
+    """SIGINT and SIGTERM reach the command as SIGINT, also where its output passes through us, and
+    where it runs before Popen returns; its own ending is waited for, and its last words are
+    printed."""
     script = "import time\ntry: print('ready', flush=True); time.sleep(600)\nfinally: print('bye')"
     command = (sys.executable, "-c", script)
-    with listening(command, 600) if listens else start(*LIFELINE, *command) as process:
+    late = f"{LATE}\nexit(lifeline.guarded(lambda: lifeline.run({command!r})))"
+    starts = {
+        "as it is": lambda: start(*LIFELINE, *command),
+        "listens": lambda: listening(command, 600),
+        "starts slowly": lambda: start(sys.executable, "-c", late),
+    }
+    with starts[way]() as process:
         assert line(process) == b"ready\n"
         process.send_signal(sent)
         assert line(process) == b"bye\n"
