@@ -114,6 +114,7 @@ class PartSender:
         self._abort_told = abort_told
         self._runtime = runtime
         self._checksum = options.checksum_algorithm
+        self._has_its_choice = options.checksum == "auto"
         self._statistics = statistics if statistics is not None else Statistics()
         self.pid = os.getpid()
         self._parts_in_flight = options.parts_in_flight
@@ -304,6 +305,13 @@ class PartSender:
         self._break_off(seconds)
         with suppress(Exception):  # logged at its origin; there is nobody left to raise it to
             self.abort_here()
+
+    def copies(self) -> None:
+        """Hear, before the Create, that the store copies all parts: then it has a checksum only if
+        the options name one. No byte is seen here, and MinIO copies none into an upload that has
+        one."""
+        if self._has_its_choice and not self.begun:
+            self._checksum = None
 
     def creating(self) -> Steps:
         """Create the upload; a failure is noted (`check`)."""

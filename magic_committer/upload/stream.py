@@ -304,6 +304,7 @@ class UploadStream(TaskFile):
             self._ledger = PartLedger(part_bytes, uniform=True)
             cuts = self._ledger.cuts(whole.length)
             slices = (replace(whole, offset=at, length=size) for at, size in cuts)
+            self._sender.copies()
             return [ObjectBlock(one, unchanged) for one in slices]
 
         self._take(blocks, COPY_PART_BYTES)

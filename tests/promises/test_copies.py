@@ -57,6 +57,18 @@ def test_a_prefix_is_published_as_one_job(
     assert set(stage.requests) == {"list", "head"}  # of the empty object
 
 
+@pytest.mark.parametrize(("option", "wanted"), [("auto", None), ("CRC32", "CRC32")])
+def test_a_copy_has_a_checksum_if_the_options_name_one(
+    stage: MemoryStore, s3: MemoryStore, option: Any, wanted: str | None
+) -> None:
+    """MinIO copies no part into an upload that has one; and no byte was seen here."""
+    seen: set[str | None] = set()
+    s3.before = lambda _: seen.update(one.checksum for one in s3._bucket.uploads.values())
+    with mc.write(DEST, options=mc.Options(checksum=option)) as job:
+        job.copy("s3://stage/x/")
+    assert seen == {wanted}
+
+
 def test_what_is_left_out_is_told(stage: MemoryStore, s3: MemoryStore) -> None:
     """Hidden objects go along if asked for; those of committers never, nor a name with a slash."""
     stage.put_object("x/dir/", b"bytes")
