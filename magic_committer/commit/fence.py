@@ -199,7 +199,7 @@ class Fence:
         if outcome == "committed":
             hint = "The job was committed, perhaps with this attempt: see its driver's report"
         elif outcome:
-            hint = "Another process has aborted it: start a new job"
+            hint = f"It was {outcome}: start a new job"
         self.late = JobNotRunning(
             f"job {self._job.id!r} accepts no more work: it is {state}",
             job_id=self._job.id,

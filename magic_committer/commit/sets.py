@@ -494,10 +494,10 @@ class _NobodysError(Exception):
 def _reading(
     runtime: Runtime, job: StartedJob, refs: Iterable[SetRef], *, listed: bool = False
 ) -> Generator[Outcome[SetRef, tuple[ObjectInfo, SetContent]], None, None]:
-    bucket, objects = runtime.store.bucket, job.terms.etag_form == "objects"
+    bucket = runtime.store.bucket
 
     def read(ref: SetRef, bytes_max: int) -> tuple[ObjectInfo, SetContent]:
-        if ref.own is not None and objects:  # text would have no checksums
+        if ref.own is not None:
             now = runtime.clock.now()
             content = content_of(ref.own, ref.task, ref.attempt, job.uuid, bucket, ref.key)
             return ObjectInfo(ref.key, ref.size, ref.etag, now, now), content
@@ -546,8 +546,6 @@ def each_listed(
 
 def _room_for(ref: SetRef) -> int:
     """How many bytes of a set are read while others are."""
-    if ref.own is not None:
-        return SMALL_SET_BYTES
     told = max(ref.size, LOADING_BYTES_MAX // LOADING_SETS_MAX)
     return min(told, PENDINGSET_BYTES_MAX) if ref.size else SMALL_SET_BYTES
 

@@ -32,7 +32,6 @@ from magic_committer.hadoop.documents import (
 )
 from magic_committer.hadoop.paths import (
     MANIFEST_SUFFIX,
-    SUCCESS,
     TEMPORARY,
     check_id,
     check_name,
@@ -223,18 +222,12 @@ def _file(
 
 def check_file_name(name: str, *, uuid: str = "") -> None:
     """Check the name of a file that waits in a job's directory: `check_name`, and that it does not
-    lie in the directory where committers work, or where the job's marker is to be."""
+    lie in the directory where committers work."""
     check_name(name, uuid=uuid)
-    first = name.partition("/")[0]
-    if first == TEMPORARY:
+    if name.partition("/")[0] == TEMPORARY:
         raise PathError(
             f"{name!r} lies in {TEMPORARY}, where committers work",
             hint="What lies in there is deleted when a job ends: choose another name",
-        )
-    if first == SUCCESS:
-        raise PathError(
-            f"{name!r} makes a directory of {SUCCESS}, the committer's own marker",
-            hint="The job's commit could not write it: choose another name",
         )
 
 

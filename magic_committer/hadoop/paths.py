@@ -31,7 +31,7 @@ Stricter than Hadoop (3.5.0's ``MagicCommitPaths``), each time because data woul
 
 * files that end in ``.pending`` or ``.pendingset``: the clean-up destroys them;
 * a magic element below another: the file would be beside, or in, a directory that is swept;
-* a file ``_SUCCESS``: the job's commit overwrites it;
+* a file ``_SUCCESS``, or one below it: the job's commit overwrites it, or cannot write it;
 * control characters: listings are XML and cannot carry them;
 * `MagicPath.attempt` is read from its place in the layout; Hadoop reads the fourth element.
 
@@ -348,10 +348,10 @@ def check_name(name: str, *, uuid: str = "") -> None:
             hint=f"{PENDING_SUFFIX} and {PENDINGSET_SUFFIX} files are taken for unfinished uploads"
             " and removed: choose another suffix",
         )
-    if name == SUCCESS:
+    if name.partition("/")[0] == SUCCESS:
         raise PathError(
-            f"{SUCCESS} is the committer's own marker",
-            hint="The job's commit would overwrite it: choose another name",
+            f"{shown(name)} is where the committer's own marker is to be",
+            hint="The job's commit writes it: choose another name",
         )
     owner = uuid_in_name(name) if uuid else None
     if owner not in (None, uuid):

@@ -214,7 +214,8 @@ def test_what_is_dropped_is_given_up(s3: MemoryStore, make: Callable[[], Any], c
     that is dropped does not end a file that its caller has."""
     with mc.open(f"{DEST}/kept.csv", "wb") as file:
         io.TextIOWrapper(file).write("1")
-    assert visible(s3) == {"t/kept.csv": b"1"}
+        file.write(b"2")
+    assert visible(s3) == {"t/kept.csv": b"12"}
     s3.delete_object("t/kept.csv")
     held: list[Any] = [make()]
     if make is _in_a_block:

@@ -79,7 +79,7 @@ def test_an_attempt_whose_pendingset_lands_after_the_sweep_undoes_it(s3: MemoryS
     another process has aborted nobody runs again by himself: the error says so."""
     for abort, says in (
         (mc.Job.abort, "It has ended; or this process"),
-        (lambda job: mc.abort(DEST, job.id), "aborted it: start a new job"),
+        (lambda job: mc.abort(DEST, job.id), "It was aborted: start a new job"),
     ):
         job = mc.start(DEST)
         task = one_file(job)

@@ -36,7 +36,7 @@ ARN = "arn:aws:s3:eu-north-1:123456789012:accesspoint/"
 @pytest.mark.parametrize(
     ("bucket", "more", "why"),
     [
-        ("b--usw2-az1--x-s3", {}, "S3 Express"),
+        *[(bucket, {}, "S3 Express") for bucket in ("b--usw2-az1--x-s3", "p--usw2-az1--xa-s3")],
         *[(bucket, {}, "an access point")
           for bucket in (f"{ARN}point", "point-op-01ac5d28a6a--op-s3")],
         (f"{ARN}mfzwi23gnjvgw.mrap".replace("eu-north-1", ""), {}, "an access point"),

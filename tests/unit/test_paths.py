@@ -337,6 +337,7 @@ def test_an_ordinary_name_is_published_as_it_is(name: str) -> None:
         ("a.pending", "ends like"),
         ("d/.pendingset", "ends like"),
         ("_SUCCESS", "marker"),
+        ("_SUCCESS/x", "marker"),
     ],
 )
 def test_a_name_that_would_lose_data_is_refused_with_its_reason(name: str, why: str) -> None:

@@ -314,8 +314,8 @@ def _look_at_url(url: str) -> None:
 
 
 def is_express(bucket: str) -> bool:
-    """Whether it is a directory bucket of S3 Express, by its name. Pure."""
-    return bucket.endswith("--x-s3")
+    """Whether a name is of a directory bucket of S3 Express, or of its access point. Pure."""
+    return bucket.endswith(("--x-s3", "--xa-s3"))
 
 
 def network_for(options: S3Options, endpoint: str, ca_bundle: str | None) -> Network:
@@ -326,7 +326,7 @@ def network_for(options: S3Options, endpoint: str, ca_bundle: str | None) -> Net
         origin_of(proxy)
     except ValueError:  # it says what it took for the port, which may be of a password
         raise OptionError(
-            "the port in the proxy's URL is no number",
+            "the proxy's URL cannot be read",
             hint="Check HTTP_PROXY and HTTPS_PROXY: http://user:password@host:port, where %2F"
             " stands for a / in the password, %23 for a #, %3F for a ?",
         ) from None
