@@ -458,10 +458,14 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
         """Rename. On a file system files are renamed; on S3 kept files are written again under
         their new names, and the old ones are taken out of the task. Raises NotYetAnObject, and
         nothing was renamed: one of them is open, or an upload whose bytes were not kept (the key of
-        an upload is fixed when it begins). And what `rm` raises."""
+        an upload is fixed when it begins). OSError: a directory would go into one that it holds
+        already. And what `rm` raises."""
         if self._relative(path1) == self._relative(path2):
             return
         names, shelf = self._own(path1, recursive, maxdepth), self._sink.shelf
+        target = self._relative(path2)
+        if recursive and target in names and shelf.is_directory(target):
+            raise OSError(errno.EINVAL, f"{shown(target)} is in what is to be renamed", target)
         for name in names:
             file = shelf.get(name)
             if file is not None and (self._sink.waiting is None or file.is_open):

@@ -160,11 +160,13 @@ def test_urls_mean_the_open_block(there: There) -> None:
 
 
 def test_directories_are_renamed_with_what_is_in_them(there: There) -> None:
-    """Into another one or itself, and under another name; to its own name changes nothing."""
+    """Into another one or itself, and under another name; to its own name changes nothing. What is
+    in it already is not written over by what is renamed into it."""
     with there.write() as job:
         fs = job.filesystem()
         fs.pipe({"p/d/a": b"1", "p/d/e/b": b"2", "x/c": b"3"})
         fs.mv("p", "p/z", recursive=True)
+        raises(OSError, fs.mv, "p", "p/z", recursive=True, match="in what is to be renamed")
         assert fs.find("p") == ["p/z/d/a", "p/z/d/e/b"]
         fs.mv("p/z/d", "p/y", recursive=True)
         fs.mv("p/y", "x/", recursive=True)

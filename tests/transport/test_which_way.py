@@ -36,7 +36,7 @@ ARN = "arn:aws:s3:eu-north-1:123456789012:accesspoint/"
 @pytest.mark.parametrize(
     ("bucket", "more", "why"),
     [
-        *[(bucket, {}, "S3 Express") for bucket in ("b--usw2-az1--x-s3", "p--usw2-az1--xa-s3")],
+        ("b--usw2-az1--x-s3", {}, "S3 Express"),
         *[(bucket, {}, "an access point")
           for bucket in (f"{ARN}point", "point-op-01ac5d28a6a--op-s3")],
         (f"{ARN}mfzwi23gnjvgw.mrap".replace("eu-north-1", ""), {}, "an access point"),
@@ -48,6 +48,7 @@ ARN = "arn:aws:s3:eu-north-1:123456789012:accesspoint/"
         ("b", {"AWS_ENDPOINT_URL": "ftp://h"}, "URL"),
         ("b", {"BOTOCORE_EXPERIMENTAL__PLUGINS": "a=b"}, "BOTOCORE_EXPERIMENTAL__PLUGINS"),
         ("b", {"AWS_SIGV4A_SIGNING_REGION_SET": "*"}, "sigv4a_signing_region_set"),
+        ("p--usw2-az1--xa-s3", {}, "S3 Express"),
     ],
 )  # fmt: skip
 def test_what_is_not_plain_stays_with_the_sdk(bucket: str, more: Any, why: str, lab: Lab) -> None:
