@@ -135,9 +135,9 @@ SUITES = (
     Suite("scale", 100, ("scale",), slow=True),
     Suite("simulation", 40, ("simulation",), slow=True, spread="files"),
     Suite("properties", 90, ("properties",), slow=True),
-    Suite("mutants", 160, ("mutants",), (SAMPLE,), slow=True, spread="tests"),
+    Suite("mutants", 180, ("mutants",), (SAMPLE,), slow=True, spread="tests"),
     Suite("search", 80, ("model",), slow=True, spread="tests"),
-    Suite("crashwalk", 40, ("crashwalk",), slow=True, share=0.6, spread="tests"),
+    Suite("crashwalk", 60, ("crashwalk",), slow=True, share=0.6, spread="tests"),
     Suite("running", 45, ("running", "engines"), slow=True),
     Suite("process", 130, ("process",), slow=True, share=0.25, spread="tests"),
     Suite("benchmarks", 30, ("benchmarks",), slow=True, spread="tests"),
@@ -148,7 +148,7 @@ SUITES = (
     Suite("soak", 90, commands=((*SOAK, "1"),), slow=True),
     Suite("interop", 90, ("interop",), (HADOOP,), slow=True, share=0.7),
     Suite("site", 20, ("site",), (SITE,), slow=True),
-    Suite("demo", 140, ("demo",), slow=True),
+    Suite("demo", 100, ("demo",), slow=True),
 )
 
 
