@@ -226,7 +226,7 @@ class OneFile(PlainFile):
     ) -> None:
         self._compressor = compressor
         self._half = self._wrapper_dropped = False
-        self._compressed = 0  # bytes before their compression
+        self._plain_bytes = 0  # before their compression
         self._passing = sys.exception()
         self._writing = writing
         try:
@@ -253,13 +253,13 @@ class OneFile(PlainFile):
         self._begin_half()
         self._file.write(self._compressor.compress(view))
         self._half = False
-        self._compressed += len(view)
+        self._plain_bytes += len(view)
         return len(view)
 
     def tell(self) -> int:
         """How many bytes were written, before any compression. ValueError if it is closed."""
         written = self._file.tell()
-        return written if self._compressor is None else self._compressed
+        return written if self._compressor is None else self._plain_bytes
 
     def _begin_half(self) -> None:
         """Begin what an exception or another thread must not come between: the compressor has

@@ -78,8 +78,9 @@ class Options:
         checksum: algorithm for every part and, for the CRCs, for the whole object: ``"CRC32"``,
             ``"CRC32C"``, ``"CRC64NVME"``, ``"SHA1"`` or ``"SHA256"``. ``"auto"`` (default): each
             process picks the one that it computes fastest, CRC32C with the package awscrt (or
-            crc32c), CRC32 without it; files of one job may then have different ones. ``"off"`` for
-            stores that refuse checksums. The job's record fixes this word for all processes.
+            crc32c), CRC32 without it; files of one job may then have different ones, and what the
+            store copies has none of ours. ``"off"`` for stores that refuse checksums. The job's
+            record fixes this word for all processes.
         etag_form: how `.pending` and `.pendingset` hold ETags. ``"objects"`` (default): for Hadoop
             3.4.2 and later. ``"strings"``: for Hadoop up to 3.4.1; it has no room for checksums and
             needs ``checksum="off"`` (`refuse_lost_checksums`).

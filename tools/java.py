@@ -12,24 +12,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from magic_committer.engines.java import (
-    JAVA_VERSION_MIN,
-    Java,
-    NoJava,
-    find,
-    system_java,
-    write_wrapper,
-)
+from magic_committer.engines.java import Java, NoJava, find, system_java, write_wrapper
 
-__all__ = [
-    "JAVA_VERSION_MIN",
-    "SMALL",
-    "Java",
-    "NoJava",
-    "find",
-    "for_spark",
-    "system_java",
-]
+__all__ = ["SMALL", "Java", "NoJava", "find", "for_spark", "system_java"]
 
 SMALL = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """Options of a JVM that lives for seconds: quick to start, small."""

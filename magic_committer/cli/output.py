@@ -240,15 +240,15 @@ class Output:
             table.add_column(title, justify=side, no_wrap=not column.prose)
         for row in zip(*(cells for _, cells in filled), strict=True):
             table.add_row(*map(Text, row))
+        laid_out = io.StringIO()  # the stream may be full
         console = Console(
-            file=io.StringIO(), force_terminal=self.stream.isatty() or None, width=self._width(),
+            file=laid_out, force_terminal=self.stream.isatty() or None, width=self._width(),
             markup=False, highlight=False,
         )  # fmt: skip
-        with console.capture() as capture:
-            console.print(table)
+        console.print(table)
         wide = console.options.update(max_width=PIPE_COLUMNS)
         fits = console.measure(table, options=wide).maximum <= console.width
-        return [line.rstrip() for line in capture.get().splitlines()], fits
+        return [line.rstrip() for line in laid_out.getvalue().splitlines()], fits
 
     def document(self, kind: str, value: Row, shown: Row | None = None) -> None:
         """Print one value. People see what is ``shown`` of it: name and words on a line each, the

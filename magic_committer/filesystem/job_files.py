@@ -460,10 +460,10 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
         nothing was renamed: one of them is open, or an upload whose bytes were not kept (the key of
         an upload is fixed when it begins). OSError: a directory would go into one that it holds
         already. And what `rm` raises."""
-        if self._relative(path1) == self._relative(path2):
+        target = self._relative(path2)
+        if self._relative(path1) == target:
             return
         names, shelf = self._own(path1, recursive, maxdepth), self._sink.shelf
-        target = self._relative(path2)
         if recursive and target in names and shelf.is_directory(target):
             raise OSError(errno.EINVAL, f"{shown(target)} is in what is to be renamed", target)
         for name in names:

@@ -43,9 +43,9 @@ from magic_committer.upload import COPY_PART_BYTES, TaskFile, UploadStream
 
 COPY_BYTES = 1 * MiB
 """Bytes of a local file that are read at once."""
-_STAGE_BESIDE = "Stage beside the destination, or in a directory of it that begins with '_'"
 PUT_FILES_IN_FLIGHT = 16
 """Small files that are read and sent at the same time."""
+_STAGE_BESIDE = "Stage beside the destination, or in a directory of it that begins with '_'"
 
 
 @dataclass(frozen=True, slots=True)
