@@ -171,6 +171,7 @@ def test_directories_are_renamed_with_what_is_in_them(there: There) -> None:
         fs.mv("p/z/d", "p/y", recursive=True)
         fs.mv("p/y", "x/", recursive=True)
         fs.mv("x/c", "/x/c")
+        fs.mv("x", "/x", recursive=True)
         fs.mv(["x/c"], ["x/c"])
         fs.cp("x/c", f"{there.url}/x/c")
         fs.cp("x/c", "copy")
